@@ -81,7 +81,7 @@ def test_a_sample_without_what_the_trainer_takes_is_an_error_when_the_loader_is_
 @pytest.mark.parametrize("name", SAMPLES)
 def test_frames_that_stay_encoded_are_an_error(frames_root: Path, name: str) -> None:
     sample = changed(SAMPLES[name](), frames={"decode": "device"})
-    with pytest.raises(ArgumentError, match="takes decoded frames|decode='device'"):
+    with pytest.raises(ArgumentError, match="takes decoded frames of"):
         make_loader(frames_root, "viola", batch_size=4, **sample)
 
 
@@ -104,7 +104,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         (name, {"preset": preset}, f"preset={re.escape(repr(preset))}; expected one of {first}")
         for name, first in (
             ("openpi", "pi0, "),
-            ("openvla", "openvla, openvla_oft"),
+            ("openvla", "openvla, "),
             ("octo", "octo"),
             ("lerobot", "act, "),
         )
