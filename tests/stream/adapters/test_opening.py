@@ -154,7 +154,11 @@ def test_a_wrong_preset_of_latent_actions_and_gr00t_is_named(preset: Any) -> Non
     [
         ("openpi", "horizon", "openpi.sample: unknown argument 'horizon'; did you mean 'action_horizon'?"),
         ("openpi", "model", "openpi.sample: unknown argument 'model'; arguments there: action_dim, action_horizon"),
-        ("openvla", "chunk", "openvla.sample: unknown argument 'chunk'; did you mean 'num_actions_chunk'?"),
+        (
+            "openvla",
+            "actions_chunk",
+            "openvla.sample: unknown argument 'actions_chunk'; did you mean 'num_actions_chunk'?",
+        ),
         ("openvla", "horizn", "unknown argument 'horizn'; arguments there: image_size, normalize"),
         ("octo", "camera", "unknown argument 'camera'; arguments there: action_horizon"),
         ("gr00t", "frame", "unknown argument 'frame'; did you mean 'frames'?"),
