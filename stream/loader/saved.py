@@ -45,8 +45,8 @@ class SavedTransforms:
         """Return transforms with the file's normalisations at their positions.
 
         Args:
-            transforms: Transforms that are code; if they normalise already, they stay as they are. The normalisations of
-                a trainer's sample take the file's numbers at their own positions.
+            transforms: Transforms that are code; if they normalise already, they stay as they are. Where a trainer's
+                sample normalises, the file's numbers replace it.
         """
         if any(isinstance(transform, Normalize) for transform in transforms):
             return list(transforms)

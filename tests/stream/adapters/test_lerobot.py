@@ -11,7 +11,7 @@ import pytest
 
 from stream import ArgumentError, Loader, make_loader
 from stream.adapters import lerobot
-from tests.stream.adapters.raw import Raw, places
+from tests.stream.adapters.raw import Raw, changed, places
 
 WINDOWS = {"act": (None, range(100)), "diffusion": (range(-1, 1), range(-1, 15)), "smolvla": (range(0, 1), range(50))}
 
@@ -75,6 +75,19 @@ def test_cameras_take_the_names_of_the_policy(frames_root: Path) -> None:
     batch = open_lerobot(frames_root, cameras=cameras).batch_at(0)
     assert batch["observation.images.hand"].shape == (12, 3, 64, 64)
     assert batch["observation.images.hand_padding_mask"].all()
+
+
+def test_a_camera_that_no_dataset_stores_is_an_error_or_masked(frames_root: Path) -> None:
+    sample = lerobot.sample(cameras=["primary", "wrist"], image_size=(32, 48))
+    with pytest.raises(ArgumentError, match="no dataset of the mixture stores 'wrist'"):
+        make_loader(frames_root, "bridge", batch_size=4, **sample)
+    masked = changed(sample, frames={"on_missing_camera": "mask"})
+    batch = make_loader(frames_root, "bridge", batch_size=4, **masked).batch_at(0)
+    assert batch["observation.images.wrist"].shape == (4, 3, 32, 48)
+    assert not batch["observation.images.wrist"].any() and batch["observation.images.primary"].any()
+    assert not batch["observation.images.wrist_padding_mask"].any()
+    with pytest.raises(ArgumentError, match="on_missing_camera='mask' takes its size from size="):
+        make_loader(frames_root, "bridge", batch_size=4, **changed(masked, frames={"size": None}))
 
 
 def test_statistics_are_those_of_the_data(frames_root: Path) -> None:

@@ -287,12 +287,13 @@ def test_any_argument_of_a_sample_can_be_replaced(frames_root: Path) -> None:
     sample = sample_of("openpi")
     plain = open_adapter("openpi", frames_root, sample)
     assert {*dict(**sample)} == {field.name for field in fields(sample)}
-    longer = replace(sample, action=replace(sample.action, steps=8))
+    longer = changed(sample, action={"steps": 8})
     assert open_adapter("openpi", frames_root, longer).batch_at(0)["actions"].shape == (4, 8, 32)
-    fewer = replace(sample, select=Select(where=[("step", "<", 4)]), language="language_instruction_2")
+    column = "language_instruction_2"
+    fewer = replace(sample, select=Select(where=[("step", "<", 4)]), language=column)
     batch = make_loader(frames_root, "droid", batch_size=4, **fewer).batch_at(0)
-    texts = make_loader(frames_root, "droid", batch_size=4, select=fewer.select, columns=[fewer.language]).batch_at(0)
-    assert batch["prompt"] == texts["language_instruction_2"] and set(texts["step"]) <= {0, 1, 2, 3}
+    texts = make_loader(frames_root, "droid", batch_size=4, select=fewer.select, columns=[column]).batch_at(0)
+    assert batch["prompt"] == texts[column] and set(texts["step"]) <= {0, 1, 2, 3}
     lanczos = open_adapter("openpi", frames_root, changed(sample, frames={"filter": "lanczos"})).batch_at(0)
     assert (lanczos["image"]["base_0_rgb"] != plain.batch_at(0)["image"]["base_0_rgb"]).any()
     np.testing.assert_array_equal(lanczos["actions"], plain.batch_at(0)["actions"])

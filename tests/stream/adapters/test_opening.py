@@ -44,7 +44,7 @@ def test_another_normalisation_is_an_error(name: str, value: Any) -> None:
 
 
 def test_the_steps_and_edges_of_a_sample_can_be_replaced(frames_root: Path) -> None:
-    sample = replace(octo.sample(), action=replace(octo.sample().action, space="eef_delta"))
+    sample = changed(octo.sample(), action={"space": "eef_delta"})
     loader = make_loader(frames_root, "droid", batch_size=4, **keep_units(sample))
     assert loader.spec.action == Vector(5, start=-1, space="eef_delta", on_unknown_units="keep")
     assert loader.batch_at(0)["action"].shape == (4, 2, 4, 7)
@@ -85,6 +85,7 @@ def test_frames_that_stay_encoded_are_an_error(frames_root: Path, name: str) -> 
         make_loader(frames_root, "viola", batch_size=4, **sample)
 
 
+UNKNOWN_PRESETS: list[Any] = [[], None, "pi06", "pi05-droid"]
 WINDOWS = [("chunk_size", 0), ("n_obs_steps", 0), ("n_obs_steps", "x"), ("drop_n_last_frames", -1)]
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("octo", {"window_size": 0}, "window_size=0; expected a whole number >= 1"),
@@ -108,7 +109,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
             ("octo", "octo"),
             ("lerobot", "act, "),
         )
-        for preset in ([], None, "pi06", "pi05-droid")
+        for preset in UNKNOWN_PRESETS
     ],
     ("gr00t", {"action_horizon": 0}, "action_horizon=0; expected a whole number >= 1"),
     ("gr00t", {"views": "primary"}, "views='primary'; expected a mapping"),
@@ -146,7 +147,7 @@ def test_columns_and_transforms_of_a_sample_are_lists(frames_root: Path, name: s
 def test_a_wrong_preset_of_latent_actions_and_gr00t_is_named(preset: Any) -> None:
     for module, first in ((latent_action, "lapa, univla"), (gr00t, "gr00t_n1d6")):
         with pytest.raises(ArgumentError, match=f"preset={re.escape(repr(preset))}; expected one of {first}"):
-            module.sample(preset)  # type: ignore[attr-defined]
+            module.sample(preset)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stream import Loader, make_loader
+from stream import Loader, digest, make_loader
 from stream.adapters import openvla
 from tests.stream.adapters.raw import Raw, changed, keep_units, places, statistics_of
 
@@ -34,6 +34,18 @@ def test_keys_types_and_shapes(frames_root: Path) -> None:
     assert (oft["actions"].shape, oft["proprio"].shape) == ((16, 4, 7), (16, 7))
     assert oft["image_wrist"].shape == (16, 224, 224, 3)
     assert set(oft["dataset_names"]) == {"bridge", "viola"}
+
+
+def test_the_preset_of_oft_has_its_defaults_of_libero(frames_root: Path) -> None:
+    def load(**options: Any) -> Loader:
+        return make_loader(frames_root, "viola", batch_size=8, **openvla.sample(**options))
+
+    batch = load(preset="openvla_oft").batch_at(0)
+    assert batch["actions"].shape == (8, 8, 7) and {"image_wrist", "proprio"} <= batch.keys()
+    chosen = load(num_actions_chunk=8, wrist=True, proprio=True)
+    assert digest(chosen.batch_at(0)) == digest(batch)
+    plain = load(preset="openvla_oft", num_actions_chunk=1, wrist=False, proprio=False)
+    assert digest(plain.batch_at(0)) == digest(load().batch_at(0))
 
 
 def test_steps_that_openvla_drops_are_no_samples(frames_root: Path) -> None:

@@ -240,7 +240,7 @@ def test_openpi_takes_one_set_of_statistics(oxe_root: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("model", ["pi0", "pi05", "pi0_fast"])
 def test_the_adapter_of_openpi_chooses_the_formula_for_a_file(frames_root: Path, tmp_path: Path, model: Any) -> None:
     def load(normalize: Any) -> Any:
-        sample = openpi.sample(model, action_horizon=2, normalize=normalize)
+        sample: Any = openpi.sample(model, action_horizon=2, normalize=normalize)
         vectors = {"action": replace(sample.action, space="eef_delta"), "state": replace(sample.state, space="eef")}
         return make_loader(frames_root, "viola", batch_size=8, **{**sample, **vectors})
 
