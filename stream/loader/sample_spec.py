@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 from stream.base.arguments import check_whole_number
@@ -97,14 +97,11 @@ class SampleSpec(ValueObject):
     @property
     def content(self) -> dict[str, Any]:
         """Fields that define the content of batches, in their JSON form, by a name such as ``frames.size``."""
-        objects: dict[str, ValueObject | None] = {"frames": self.frames, "action": self.action, "state": self.state}
-        content: dict[str, Any] = {}
+        objects: dict[Any, Any] = {"frames": self.frames, **self.vectors}
+        content: dict[str, Any] = {name: "Vector(...)" if name in objects else None for name in SPACES}
         for name, value in objects.items():
-            if value is None:
-                content[name] = None
-                continue
-            for field in value.__dataclass_fields__:  # type: ignore[attr-defined]
-                has_effect = field not in ("fit", "filter") or getattr(value, "size", None) is not None
+            for field in (field.name for field in fields(value)):
+                has_effect = field not in ("fit", "filter") or value.size is not None
                 if has_effect and field not in _ABSENT_FROM_CONTENT:
                     content[f"{name}.{field}"] = getattr(value, field)
         return {**content, "language": self.language, "columns": list(self.columns)}

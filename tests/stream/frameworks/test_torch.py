@@ -32,7 +32,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def dataset(oxe_root: Path) -> StreamDataset:
-    return StreamDataset(oxe_root, MIXTURE, batch_size=4, threads=1)
+    return StreamDataset(oxe_root, MIXTURE, batch_size=4, num_workers=stream.Workers(threads=1))
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_state_is_small_json_and_iterating_continues_from_it(oxe_root: Path, d
     _take(dataset, 3)
     text = json.dumps(dataset.state_dict())
     assert len(text) < 2000
-    resumed = StreamDataset(oxe_root, MIXTURE, batch_size=4, threads=1)
+    resumed = StreamDataset(oxe_root, MIXTURE, batch_size=4, num_workers=stream.Workers(threads=1))
     resumed.load_state_dict(json.loads(text))
     assert resumed.state_dict()["step"] == 3
     assert _take(resumed, 2) == _steps(3, 5)
