@@ -189,9 +189,9 @@ def test_batches_are_complete_on_cuda_while_the_ring_is_used_again(loader: Loade
 
 
 @pytest.mark.parametrize("method", ["mean_std", "q01_q99"])
-@pytest.mark.parametrize("action", ["window", "first"])
-def test_normalising_tensors_gives_what_normalising_arrays_gives(oxe_root: Path, method: Any, action: Any) -> None:
-    loader = stream.make_loader(oxe_root, "oxe29", batch_size=58, action=action)
+@pytest.mark.parametrize("reduce", [None, "first"])
+def test_normalising_tensors_gives_what_normalising_arrays_gives(oxe_root: Path, method: Any, reduce: Any) -> None:
+    loader = stream.make_loader(oxe_root, "oxe29", batch_size=58, action=stream.Vector(reduce=reduce))
     normalize = stream.Normalize(loader, method=method)
     batch = loader.batch_at(0)
     expected = normalize.map(batch)
