@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from stream.base.arguments import check_whole_number
@@ -100,7 +100,7 @@ class SampleSpec(ValueObject):
         objects: dict[Any, Any] = {"frames": self.frames, **self.vectors}
         content: dict[str, Any] = {name: "Vector(...)" if name in objects else None for name in SPACES}
         for name, value in objects.items():
-            for field in (field.name for field in fields(value)):
+            for field in value.names():
                 has_effect = field not in ("fit", "filter") or value.size is not None
                 if has_effect and field not in _ABSENT_FROM_CONTENT:
                     content[f"{name}.{field}"] = getattr(value, field)

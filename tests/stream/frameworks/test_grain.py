@@ -11,7 +11,7 @@ import grain
 import numpy as np
 import pytest
 
-from stream import ArgumentError, SampleSource, Select, make_loader, row_random, samples
+from stream import ArgumentError, Frames, SampleSource, Select, make_loader, row_random, samples
 
 MIXTURE = {"bridge": 2, "kuka": 1, "bc_z": "size"}
 
@@ -92,6 +92,8 @@ def test_samples_draw_random_frames_and_numbers_again_in_each_epoch(frames_root:
 def test_a_source_refuses_random_choices(frames_root: Path, frames: list[Any], named: str) -> None:
     with pytest.raises(ArgumentError, match=rf"SampleSource cannot draw {named} again in each epoch.*stream\.samples"):
         SampleSource(frames_root, "bridge", frames=frames)
+    with pytest.raises(ArgumentError, match=rf"SampleSource cannot draw {named} again"):
+        SampleSource(frames_root, {"bridge": {"frames": frames}, "kuka": 1}, frames=[0])
     assert SampleSource(frames_root, "bridge", frames=[0, 2, "last", "offset"])[0]["frames"].shape[0] == 4
 
 
@@ -130,6 +132,9 @@ def test_wrong_arguments_are_refused(oxe_root: Path) -> None:
     for name in ("shuffle", "seed", "samples_per_episode", "num_epochs"):
         with pytest.raises(ArgumentError, match=rf"SampleSource has no {name}: a sampler .*IndexSampler"):
             SampleSource(oxe_root, MIXTURE, **{name: "none"})
+    for make in (samples, SampleSource):
+        with pytest.raises(ArgumentError, match="decode='device' is for the batches of make_loader"):
+            make(oxe_root, MIXTURE, frames=Frames(decode="device"))
     with pytest.raises(ArgumentError, match="on_error='skip'"):
         samples(oxe_root, MIXTURE, on_error="skip")
     dataset: Any = samples(oxe_root, MIXTURE)

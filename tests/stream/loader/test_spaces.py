@@ -94,8 +94,10 @@ def test_datasets_that_do_not_map_are_masked_or_left_out(oxe_root: Path) -> None
     dropped = make_loader(oxe_root, weights, batch_size=25, action=Vector(space="oxe", on_unmapped="drop"))
     assert set(dropped.dataset_names) == set(NAMES) - NOT_MAPPED
     assert dropped.batch_at(0)["action_mask"].any()
-    with pytest.raises(ArgumentError, match="leaves no dataset"):
-        make_loader(oxe_root, {"tidybot": 1}, batch_size=1, action=Vector(space="oxe", on_unmapped="drop"))
+    # robo_set has no action in oxe, and rt1 no joints.
+    for names, state in (("tidybot", None), ("robo_set,rt1", Vector(space="joint", on_unmapped="drop"))):
+        with pytest.raises(ArgumentError, match="leaves no dataset"):
+            make_loader(oxe_root, names, batch_size=1, action=Vector(space="oxe", on_unmapped="drop"), state=state)
 
 
 def test_unknown_units_are_refused_unless_kept(oxe_root: Path) -> None:
