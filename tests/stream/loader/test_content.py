@@ -39,13 +39,12 @@ def load(root: Path, mixture: Any = "bridge,kuka", **arguments: Any) -> Loader:
 def normalisations(root: Path, folder: Path) -> dict[str, Any]:
     """Return the forms of ``normalize=``; the last have numbers that this loader's data do not give."""
     load(root, "bridge,kuka,rt1", normalize={"method": "min_max", "clip": 2.0}).normalize.save(folder / "n.json")  # type: ignore[union-attr]
+    late = Select(where=[("step", ">", 2)])
     return {
         "a method": "q01_q99",
         "settings": {"method": "mean_std", "over": "samples", "leave": ["x"]},
         "a file": load_normalize(folder / "n.json"),
-        "another loader's": load(
-            root, select=Select(where=[("step", ">", 2)]), normalize={"over": "samples"}
-        ).normalize,
+        "another loader's": load(root, select=late, normalize={"over": "samples"}).normalize,
     }
 
 

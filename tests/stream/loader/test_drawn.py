@@ -47,11 +47,8 @@ def test_each_sample_shows_one_of_the_cameras_evenly_and_again_in_each_epoch(fra
 
 
 def test_the_draws_do_not_depend_on_ranks_workers_and_files(frames_root: Path, tmp_path: Path) -> None:
-    arguments: Any = {
-        "frames": {"steps": [0, "goal:geometric:0.9"], "cameras": CAMERAS},
-        "language": TEXTS,
-        "batch_size": 12,
-    }
+    frames = Frames([0, "goal:geometric:0.9"], cameras=CAMERAS)
+    arguments: Any = {"frames": frames, "language": TEXTS, "batch_size": 12}
     full = make_loader(frames_root, "droid", seed=3, **arguments)
     full.save(tmp_path / "loader.json")
     loaded = load_loader(tmp_path / "loader.json", num_workers=1)
@@ -73,10 +70,9 @@ def test_an_episode_shows_every_camera_that_samples_draw_from(frames_root: Path)
 
 
 def test_two_cameras_of_one_key_are_refused(frames_root: Path) -> None:
+    frames = Frames(cameras={"view": "primary", "depth/view": "wrist"})
     with pytest.raises(ArgumentError, match="two of them would have the key 'frames/view'; rename one"):
-        make_loader(
-            frames_root, "droid", frames=Frames(cameras={"view": "primary", "depth/view": "wrist"}), batch_size=1
-        )
+        make_loader(frames_root, "droid", frames=frames, batch_size=1)
 
 
 def test_a_dataset_without_the_other_cameras_shows_the_one_that_it_has(frames_root: Path) -> None:

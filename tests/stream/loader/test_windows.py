@@ -20,9 +20,8 @@ from stream.batch.assemble import Assembler
 
 
 def test_random_distances_are_drawn_evenly(frames_root: Path) -> None:
-    loader = make_loader(
-        frames_root, "bridge", batch_size=1024, frames=Frames(("1..5", "-2..1", "1..5"), edges="repeat")
-    )
+    frames = Frames(("1..5", "-2..1", "1..5"), edges="repeat")
+    loader = make_loader(frames_root, "bridge", batch_size=1024, frames=frames)
     # Distances that reach beyond no episode's edge from steps 2 to 4.
     batches = [loader.batch_at(step) for step in range(4)]
     inner = np.concatenate([(b["step"] >= 2) & (b["step"] <= 4) for b in batches])
