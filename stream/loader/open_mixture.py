@@ -340,7 +340,7 @@ class OpenMixture:
         return first_dropped, last_dropped + num_actions - 1
 
     def _passes(self, shuffle: Shuffle) -> tuple[list[list[float]], Passes]:
-        """Return the shares of the members in complete passes, and their order."""
+        """Return the shares of the members in complete epochs, and their order."""
         if self.mixture.until:
             raise ArgumentError(
                 f"num_epochs={self.sample_spec.num_epochs}: the mixture has a schedule of weights, which complete "

@@ -184,6 +184,12 @@ def test_a_wrong_member_names_itself(frames_root: Path, entry: Any, message: str
         make_loader(frames_root, {"bridge": entry}, batch_size=4)
 
 
+def test_a_member_that_does_not_fit_the_call_names_itself(frames_root: Path) -> None:
+    message = "mixture: bridge: action: start=-1 with reduce='mean'"
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        make_loader(frames_root, {"bridge": {"action": {"start": -1}}}, batch_size=4, action=Vector(reduce="mean"))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
