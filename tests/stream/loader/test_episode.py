@@ -140,8 +140,9 @@ def test_a_frame_of_another_size_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_episode_of_a_loader_of_clips_has_all_of_its_frames(frames_root: Path) -> None:
-    arguments: Any = {"frames": Frames.clip(3, rate=2.5), "action": Vector(between="frames")}
-    clips, plain = (make_loader(frames_root, "bridge", batch_size=4, **chosen) for chosen in (arguments, {}))
+    frames, intervals = Frames.clip(3, rate=2.5), Vector(between="frames")
+    clips = make_loader(frames_root, "bridge", batch_size=4, frames=frames, action=intervals)
+    plain = make_loader(frames_root, "bridge", batch_size=4)
     np.testing.assert_array_equal(clips.episode("bridge", 1).frames, plain.episode("bridge", 1).frames)
     assert clips.episode("bridge", 1).frame_steps.tolist() == plain.episode("bridge", 1).frame_steps.tolist()
 
