@@ -43,6 +43,11 @@ class ValueObject:
         except ArgumentError as error:
             raise ArgumentError(f"{argument}: {error}") from None
 
+    @classmethod
+    def names(cls) -> list[str]:
+        """Return the names of the fields."""
+        return [field.name for field in _fields(cls)]
+
     def __repr__(self) -> str:
         arguments = [
             repr(value) if name == self.positional else f"{name}={value!r}" for name, value in self.chosen().items()

@@ -247,6 +247,8 @@ def _camera_spec(mixture: OpenMixture, camera: LoadedCamera) -> BatchSpec:
         chooses_frames=True,
         actions=(),
         states=(),
+        has_intervals=False,
+        has_times=False,
         has_language=False,
         columns=(),
     )

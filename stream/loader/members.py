@@ -92,7 +92,7 @@ def member_vectors(
     """Return the vectors of each member: the call's, with what the member itself gives; columns are a list, or None.
 
     Raises:
-        ArgumentError: The columns name an unknown member.
+        ArgumentError: The columns name an unknown member, or a member's fields do not fit those of the call.
     """
     by_member: dict[VectorName, list[Vector]] = {}
     for vector_name, vector in vectors.items():
@@ -109,5 +109,8 @@ def member_vectors(
                     f"mixture: {dataset_name}: {vector_name}.columns={columns!r:.100}; expected a list of its columns"
                 )
             columns = vector.columns_of(dataset_name) if columns is None else columns
-            by_member[vector_name].append(replace(vector, columns=columns, **own))
+            try:
+                by_member[vector_name].append(replace(vector, columns=columns, **own))
+            except ArgumentError as error:
+                raise ArgumentError(f"mixture: {dataset_name}: {vector_name}: {error}") from None
     return by_member

@@ -42,6 +42,8 @@ from stream.order.window import StepSpan, resolve_steps, resolve_windows
 from stream.storage.remote import CachedRoot
 
 _log = logging.getLogger("stream")
+_OF_MEMBER = ("frames", "action", "state")
+"""Choices of a member that replace the loader's."""
 _NEIGHBOURS_IN_ORDER = 64
 """Records that are read together in storage order."""
 
@@ -72,7 +74,7 @@ class OpenMixture:
         catalog = catalog or open_catalog(root)
         self.root = catalog.location
         self.datasets = open_datasets(mixture.members, catalog)
-        # Drop datasets that do not map to a space first: their columns need not exist for the filters.
+        # Drop datasets that do not map to a space first: their columns need not exist for the conditions.
         names = [dataset.name for dataset in self.datasets]
         keeps = check_spaces(self.datasets, member_vectors(mixture.members, names, spec.vectors))
         spec = spec.without(self._drop(keeps))
@@ -320,7 +322,12 @@ class OpenMixture:
             columns = [(split.split, *column) for column in self.spec.used_columns(split)]
             read_columns.setdefault(self.names[split.member], []).extend(columns)
         hashes = {dataset.name: dataset.fingerprint(read_columns.get(dataset.name, ())) for dataset in self.datasets}
-        return {**self.sample_spec.content, "data": hashes}
+        members = {
+            name: {field: value.to_json() for field in _OF_MEMBER if (value := getattr(member, field)) is not None}
+            for name, member in zip(self.names, self.members, strict=True)
+        }
+        members = {name: content for name, content in members.items() if content}
+        return {**self.sample_spec.content, "members": members, "data": hashes}
 
     def _action_margins(self, number: int) -> tuple[int, int]:
         """Return the steps at either end of an episode that have too few actions to be samples of a member."""
@@ -333,7 +340,7 @@ class OpenMixture:
         return first_dropped, last_dropped + num_actions - 1
 
     def _passes(self, shuffle: Shuffle) -> tuple[list[list[float]], Passes]:
-        """Return the shares of the members in complete passes, and their order."""
+        """Return the shares of the members in complete epochs, and their order."""
         if self.mixture.until:
             raise ArgumentError(
                 f"num_epochs={self.sample_spec.num_epochs}: the mixture has a schedule of weights, which complete "

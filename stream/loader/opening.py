@@ -166,7 +166,7 @@ def load_loader(
     if keeps_stored_values:
         del overrides["normalize"]
     for argument in overrides:
-        if argument in SampleSpec.__dataclass_fields__ or argument in ("batch_size", "normalize"):
+        if argument in ("batch_size", "normalize", *SampleSpec.names()):
             raise ArgumentError(f"{argument}: {path} defines it, as another would be another run; use make_loader")
     check_names(overrides, _OVERRIDES)
     if "num_workers" in overrides:

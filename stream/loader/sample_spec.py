@@ -97,14 +97,11 @@ class SampleSpec(ValueObject):
     @property
     def content(self) -> dict[str, Any]:
         """Fields that define the content of batches, in their JSON form, by a name such as ``frames.size``."""
-        objects: dict[str, ValueObject | None] = {"frames": self.frames, "action": self.action, "state": self.state}
-        content: dict[str, Any] = {}
+        objects: dict[Any, Any] = {"frames": self.frames, **self.vectors}
+        content: dict[str, Any] = {name: "Vector(...)" if name in objects else None for name in SPACES}
         for name, value in objects.items():
-            if value is None:
-                content[name] = None
-                continue
-            for field in value.__dataclass_fields__:  # type: ignore[attr-defined]
-                has_effect = field not in ("fit", "filter") or getattr(value, "size", None) is not None
+            for field in value.names():
+                has_effect = field not in ("fit", "filter") or value.size is not None
                 if has_effect and field not in _ABSENT_FROM_CONTENT:
                     content[f"{name}.{field}"] = getattr(value, field)
         return {**content, "language": self.language, "columns": list(self.columns)}

@@ -94,7 +94,7 @@ class Plan:
             raise ArgumentError(f"step {step}: expected 0 to {MAX_SAMPLE // batch_size - 1:,}")
         stop_sample, num_samples = first_sample + rank_rows, self.num_samples
         if num_samples is not None and step * batch_size >= num_samples:
-            raise ArgumentError(f"step {step}: the passes end with step {-(-num_samples // batch_size) - 1:,}")
+            raise ArgumentError(f"step {step}: the epochs end with step {-(-num_samples // batch_size) - 1:,}")
         if num_samples is not None and world_size == 1:
             stop_sample = min(stop_sample, num_samples)
         return np.arange(first_sample, stop_sample, dtype=np.int64)

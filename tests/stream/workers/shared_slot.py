@@ -11,8 +11,9 @@ import grain
 import numpy as np
 
 from stream.batch.maker import BatchMaker, Setup
-from stream.batch.spec import Batch, Decode
+from stream.batch.spec import Batch
 from stream.loader.open_mixture import OpenMixture
+from stream.order.frames import Decode
 from stream.order.rows import ROW_TYPE, Rows
 from stream.worker import pack
 from stream.workers.protocol import Reply, Request, SlotWriter, read_batch
