@@ -207,7 +207,8 @@ class OpenMixture:
             if len(window) != len(self.windows[0]) or len(window) < 2 or not is_fixed or np.diff(window.low).min() < 1:
                 raise ArgumentError(
                     f"action=Vector(between='frames'): frames of {name} are {self.sample_spec.frames.steps!r:.100}; "
-                    "expected two or more at fixed, ascending steps, such as Frames.clip(16, rate=5)"
+                    "expected two or more at fixed, ascending steps, such as Frames.clip(16, rate=5); a range such as "
+                    "'0..15' draws one frame"
                 )
         firsts = tuple(int(window.low[0]) for window in self.windows)
         return StepSpan(firsts, tuple(int(window.low[-1] - window.low[0]) for window in self.windows))

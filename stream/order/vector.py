@@ -15,7 +15,7 @@ from stream.order.window import canonical_steps
 
 if TYPE_CHECKING:
     # At run time it would bring pydantic into every worker.
-    from stream.format.spaces import SpaceName
+    pass
 
 ActionSpace = Literal["oxe", "eef_delta", "joint"]
 StateSpace = Literal["eef", "joint"]

@@ -143,6 +143,7 @@ CALLS: list[tuple[dict[str, Any], str]] = [
     ({"action": {"reduce": "mean", "start": 1}}, "start=1 with reduce='mean'"),
     ({"action": {"between": "frames", "steps": 3}}, "between='frames' with steps"),
     ({"action": {"between": "frames"}, "frames": [0]}, "expected two or more at fixed, ascending steps"),
+    ({"action": {"between": "frames"}, "frames": ["0..15"]}, "a range such as '0..15' draws one frame"),
     ({"action": {"between": "frames"}, "frames": [0, "goal"]}, "expected two or more at fixed, ascending steps"),
     ({"action": {"on_unknown_units": "refuse"}}, "on_unknown_units='refuse'; expected one of 'error', 'keep'"),
     ({"state": {"reduce": "mean"}}, "only the action has a reduction"),
@@ -161,7 +162,7 @@ CALLS: list[tuple[dict[str, Any], str]] = [
 ]
 """Wrong calls, and a part of their message."""
 MEMBERS: list[tuple[Any, str]] = [
-    ({"filters": [("step", ">", 3)]}, "members.bridge: unknown key 'filters'; keys there: "),
+    ({"filters": [("step", ">", 3)]}, "filters: write select: {where: ...}"),
     ({"select": {"were": []}}, "members.bridge: select: stream.Select: unknown argument 'were'; did you mean 'where'?"),
     ({"frames": {"size": (8, 8)}}, "frames.size: all members have the same; give size to make_loader"),
     ({"action": {"space": "oxe"}}, "action.space: all members have the same"),
