@@ -208,9 +208,9 @@ def _manifest(root: Path, path: Path) -> Target:
 
 
 def _loader(root: Path) -> Loader:
-    filters = {"kuka": [("step", ">", 1)], "bridge": [("step", "in", [0, 1, 2, 3])]}
+    where = {"kuka": [("step", ">", 1)], "bridge": [("step", "in", [0, 1, 2, 3])]}
     return make_loader(
-        root, {"bridge": 1, "kuka": 2.5}, batch_size=2, action=3, columns=["is_first"], select=Select(where=filters)
+        root, {"bridge": 1, "kuka": 2.5}, batch_size=2, action=3, columns=["is_first"], select=Select(where=where)
     )
 
 
