@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from stream.base.arguments import check_choice
 from stream.base.errors import ArgumentError
 from stream.base.plain_values import canonical_columns, drop_names
 from stream.base.value_object import ValueObject, known_fields
 from stream.format.names import VectorName
-from stream.format.spaces import SpaceName
 from stream.order.window import canonical_steps
+
+if TYPE_CHECKING:
+    # At run time it would bring pydantic into every worker.
+    from stream.format.spaces import SpaceName
 
 ActionSpace = Literal["oxe", "eef_delta", "joint"]
 StateSpace = Literal["eef", "joint"]

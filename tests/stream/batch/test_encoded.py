@@ -157,8 +157,8 @@ def test_rows_of_fewer_frames_end_in_zeros() -> None:
 
 
 def test_what_decode_may_be_is_said_and_jax_says_that_it_cannot(oxe_root: Path) -> None:
-    with pytest.raises(ArgumentError, match="decode='gpu'; expected 'host' or 'device'"):
-        loader_of(oxe_root, frames=Frames(decode="gpu"))
+    with pytest.raises(ArgumentError, match="decode='gpu'; expected one of 'host', 'device'"):
+        loader_of(oxe_root, frames={"decode": "gpu"})
     jax = pytest.importorskip("stream.jax", reason="jax is not installed")
     with pytest.raises(ArgumentError, match=r"JAX has no JPEG decoder; take decode=\"host\""):
         jax.to_devices(loader_of(oxe_root))

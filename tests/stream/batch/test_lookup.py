@@ -1,4 +1,4 @@
-"""Metadata of batches: rows that lead outside of their tables, threads, and texts that are kept.
+"""The index of batches: rows that lead outside of their tables, threads, and texts that are kept.
 
 Their values are compared with loops over the source in ``tests/reference``.
 """
@@ -119,7 +119,7 @@ def edited(root: Path, tmp_path: Path, change: Mapping[str, int], row: int) -> t
 @pytest.mark.parametrize(
     "options",
     [
-        {"action": "sum"},
+        {"action": {"reduce": "sum"}},
         {"action": {"steps": 3, "reduce": "mean"}},
         {"columns": ("reward", "note", "num_steps", "scene"), "state": {"columns": {"arm": ["reward", "bits"]}}},
     ],

@@ -90,7 +90,7 @@ def test_a_damaged_record_of_raw_frames_is_replaced_as_any_other(roots: dict[str
 
 def test_the_device_decodes_no_raw_pixels(roots: dict[str, Path]) -> None:
     with pytest.raises(ArgumentError, match="demo has raw; take decode='host'"):
-        loader(roots["pairs"], decode="device")
+        loader(roots["pairs"], frames=Frames(decode="device"))
 
 
 def test_an_export_has_jpegs_of_raw_frames(roots: dict[str, Path], tmp_path: Path) -> None:

@@ -102,8 +102,8 @@ def test_a_camera_without_a_size_keeps_its_own(frames_root: Path) -> None:
         ({"frames": {"size": (10**6, 10**6)}}, r"size=.1000000, 1000000.; expected .* at most 67,108,864 pixels a"),
         ({"frames": {"size": {"primary": (8193, 8192)}}}, r"size\['primary'\]=.8193, 8192.; expected .* at most"),
         ({"frames": {"size": {"wrist": (8, 8)}}}, "size: no camera 'wrist' is loaded"),
-        ({"frames": {"fit": "crop"}}, "fit='crop'; expected one of stretch, pad"),
-        ({"frames": {"filter": "nearest"}}, "expected one of area, lanczos, bilinear"),
+        ({"frames": {"fit": "crop"}}, "fit='crop'; expected one of 'stretch', 'pad'"),
+        ({"frames": {"filter": "nearest"}}, "filter='nearest'; expected one of 'area', 'lanczos', 'bilinear'"),
         ({"frames": {"size": (8, 8), "decode": "device"}}, "decode='device' gives frames in their stored size"),
     ],
 )

@@ -21,7 +21,7 @@ from tests.stream.index_root import open_data, write_dataset
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"action": None, "state": None, "language": None},
-    {"action": None, "frames": {"steps": [0, 1], "times": True}},
+    {"action": None, "frames": {"steps": [0, "offset"], "times": True}},
     {"action": 3},
     {"action": {"steps": 5, "reduce": "mean"}},
     {"action": {"reduce": "sum"}},

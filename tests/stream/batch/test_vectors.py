@@ -145,7 +145,6 @@ def test_chosen_values_are_named_after_their_column_or_as_was_said(bridge: Datas
         ([("observation/state", 3)], "has 7 values"),
         ([("reward", [1])], "'reward' has 1 values"),
         ([("observation/state",)], r"expected a column, \(column, \[indices\]\) or a mapping"),
-        ("observation/state", "expected a list"),
         ({"observation/state": [1]}, "expected a list"),
         ([{"select": [1]}], "no column None"),
         ([{"path": "observation/state", "names": ["x"]}], "has 7 values, value: .*has 1 names"),
@@ -155,6 +154,11 @@ def test_chosen_values_are_named_after_their_column_or_as_was_said(bridge: Datas
 def test_a_column_that_cannot_be_had_is_refused(bridge: Dataset, columns: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=f"dataset bridge: state: .*{message}"):
         chosen_vector(bridge, "state", columns)
+
+
+def test_columns_are_a_list() -> None:
+    with pytest.raises(ArgumentError, match="columns='observation/state'; expected a list of columns, or a mapping"):
+        Vector(columns="observation/state")
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 5))

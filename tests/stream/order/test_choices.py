@@ -147,7 +147,11 @@ def test_the_ranges_that_openpi_publishes_are_read(root: Path, tmp_path: Path) -
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"episodes": ["a"]}, r"episodes=\['a'\]; expected a mapping of members, or a JSON file of one"),
+    ({"episodes": 5}, "episodes=5; expected a list, a mapping of members, or a JSON file of one"),
+    ({"episodes": ["a"]}, "dataset bridge has none of the 1 episodes, such as 'a'"),
+    ({"episodes": {}}, "episodes={} names neither a member nor an episode; give None"),
+    ({"keep_ranges": {}}, "keep_ranges={} names neither a member nor an episode; give None"),
+    ({"keep_ranges": {"*": []}}, "all samples are left out"),
     ({"episodes": {"bridge": {"drop": ["a"]}}}, "episodes: bridge: keys .*; expected `keep` or `leave_out`"),
     ({"episodes": {"bridge": [1, 2]}}, "episodes: bridge: .*expected a list of texts, the ids of episodes"),
     ({"episodes": {"brigde": ["a"]}}, "episodes: no member 'brigde'; did you mean 'bridge'"),
@@ -169,7 +173,8 @@ def test_a_wrong_choice_is_one_clear_error(arguments: dict[str, Any], message: s
         make_loader(oxe_root, BRIDGE, batch_size=4, select=Select(**arguments))
     for entry, member_message in (
         ({"episodes": []}, "expected a list of texts"),
-        ({"keep_ranges": {}}, "left out"),
+        ({"keep_ranges": {}}, "names neither a member nor an episode"),
+        ({"keep_ranges": {"*": []}}, "all samples are left out"),
     ):
         with pytest.raises(ArgumentError, match=member_message):
             make_loader(oxe_root, {"bridge": {"select": entry}}, batch_size=4)
@@ -177,7 +182,7 @@ def test_a_wrong_choice_is_one_clear_error(arguments: dict[str, Any], message: s
 
 def test_a_state_is_bound_to_the_actions_that_must_exist(root: Path) -> None:
     state = make_loader(root, BRIDGE, batch_size=4, select=Select(min_future_actions=8)).state_at(3)
-    with pytest.raises(StateError, match=r"that min_future_actions= .* leave out: \[0, 0\] was \[0, 7\]"):
+    with pytest.raises(StateError, match=r"that min_future_actions and .* leave out: \[0, 0\] was \[0, 7\]"):
         make_loader(root, BRIDGE, batch_size=4).step_of(state)
 
 

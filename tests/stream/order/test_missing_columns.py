@@ -87,5 +87,5 @@ def test_missing_drop_that_leaves_nothing_is_an_error(root: Path) -> None:
     ):
         make_loader(root, ["bridge", "kuka"], batch_size=4, select=Select(where=where, on_missing_column="drop"))
     wrong: Any = "kept"
-    with pytest.raises(ArgumentError, match="on_missing_column='kept'; expected one of error, keep, drop"):
+    with pytest.raises(ArgumentError, match="on_missing_column='kept'; expected one of 'error', 'keep', 'drop'"):
         make_loader(root, MIXTURE, batch_size=4, select=Select(on_missing_column=wrong))

@@ -23,10 +23,10 @@ def load(root: Path, **options: Any) -> Loader:
     return make_loader(root, WEIGHTS, **options)
 
 
-@pytest.mark.parametrize("action", ["window", "first", "mean"])
+@pytest.mark.parametrize("reduce", [None, "first", "mean"])
 @pytest.mark.parametrize("method", ["mean_std", "q01_q99"])
-def test_each_row_is_normalised_by_the_statistics_of_its_dataset(oxe_root: Path, method: Any, action: Any) -> None:
-    loader = load(oxe_root, action=action)
+def test_each_row_is_normalised_by_the_statistics_of_its_dataset(oxe_root: Path, method: Any, reduce: Any) -> None:
+    loader = load(oxe_root, action=Vector(reduce=reduce))
     transform = Normalize(loader, method=method)
     batch = loader.batch_at(0)
     before = {key: batch[key].copy() for key in ("action", "state")}
