@@ -91,8 +91,8 @@ def test_a_dataset_of_quaternions_is_refused_at_once_and_its_eef_delta_is_summed
     total = windows["action"].sum(axis=1)
     assert real.any()
     np.testing.assert_allclose(summed["action"][real, :6], total[real, :6], atol=1e-5)
-    for how in (None, "first"):
-        make_loader(oxe_root, mixture, batch_size=8, action=Vector(reduce=how))
+    for kept in (None, "first"):
+        make_loader(oxe_root, mixture, batch_size=8, action=Vector(reduce=kept))
     make_loader(oxe_root, mixture, batch_size=8, action=Vector(space="eef_delta", reduce="mean"))
 
 

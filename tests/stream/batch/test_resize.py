@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from stream import ArgumentError, Frames, make_loader
-from stream.batch.resize import ImageFilter, ImageFit, Resize
+from stream.batch.resize import Resize
+from stream.order.frames import ImageFilter, ImageFit
 from tests.stream.index_root import write_dataset
 
 

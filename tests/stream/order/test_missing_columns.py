@@ -29,7 +29,7 @@ def test_missing_keep_applies_the_other_conditions_alone(root: Path, level: str)
     select: Any = Select(on_missing_column="keep", where=SUCCESS if level == "argument" else None)
     mixture: Any = MIXTURE
     if level != "argument":
-        own = {"where": SUCCESS}
+        own: dict[str, Any] = {"where": SUCCESS}
         if level == "member alone":
             select, own["on_missing_column"] = Select(), "keep"
         mixture = {name: {"weight": weight, "select": own} for name, weight in MIXTURE.items()}
