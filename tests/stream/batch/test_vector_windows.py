@@ -65,3 +65,12 @@ def test_an_action_that_lacks_a_number_has_no_sum() -> None:
         values, mask = Reducer(spec).reduce(window, np.zeros(1, int))
         assert mask[0, :, 0].tolist() == expected
         assert (values[~mask] == 0).all()
+
+
+@pytest.mark.parametrize("reduction", ["first", "mean", "sum"])
+def test_vectors_without_dimensions_are_reduced_to_some_without(reduction: Any) -> None:
+    spec: Any = SimpleNamespace(reduction=reduction, actions=(DatasetVector((), ()),), action_size=0, rates=(None,))
+    for shape in ((2, 3), (2, 4, 3), (0, 3)):
+        window = VectorWindow(np.zeros((*shape, 0), np.float32), np.zeros((*shape, 0), bool), np.ones(shape, bool))
+        values, mask = Reducer(spec).reduce(window, np.zeros(shape[0], int))
+        assert values.shape == mask.shape == (*shape[:-1], 0)
