@@ -35,7 +35,7 @@ class BatchSpec:
         stored_cameras: Count of the stored cameras, by member.
         cameras: Cameras that are loaded.
         windows: Frames of each member's samples.
-        chooses_frames: True if the caller chose frames, cameras or bounds, so that batches have masks of their frames.
+        chooses_frames: True if the caller chose steps, cameras or edges, so that batches have masks of their frames.
         seed: Seed of random frames.
         actions: Action of each member; empty if batches have none.
         states: State of each member; empty if batches have none.

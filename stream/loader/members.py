@@ -13,7 +13,7 @@ from stream.cache.in_place import open_catalog
 from stream.format.catalog import Catalog, Dataset
 from stream.format.fields import Fields
 from stream.format.names import VectorName
-from stream.order.choices import Choice
+from stream.order.choices import REASONS, Choice
 from stream.order.frames import Frames
 from stream.order.mixture import Member, resolve_mixture
 from stream.order.select import Select
@@ -78,6 +78,8 @@ def parse_choices(members: Sequence[Member], dataset_names: Sequence[str], selec
     for dataset_name, member in zip(dataset_names, members, strict=True):
         own_choices = member.select.choices([dataset_name])
         choices_by_dataset.setdefault(dataset_name, []).extend(own_choices.get(dataset_name, ()))
+    for choices in choices_by_dataset.values():
+        choices.sort(key=lambda choice: REASONS.index(choice.reason))
     return choices_by_dataset
 
 

@@ -40,7 +40,7 @@ class SampleIndex:
         sizes: Count of the samples of one epoch of each member, int64 [M].
         episodes: Episodes with samples of each split in ``splits``, int32, sorted.
         conditions: Count of the samples of each member that were left out, by condition; see ``SampleRun``.
-        left_out: The same by reason: all conditions of ``filters`` together.
+        left_out: The same by reason: all conditions of ``where`` together.
         weights: Weights of the samples of the members that have them.
 
     Raises:

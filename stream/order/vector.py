@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from stream.base.arguments import check_choice
 from stream.base.errors import ArgumentError
@@ -12,10 +12,6 @@ from stream.base.plain_values import canonical_columns, drop_names
 from stream.base.value_object import ValueObject, known_fields
 from stream.format.names import VectorName
 from stream.order.window import canonical_steps
-
-if TYPE_CHECKING:
-    # At run time it would bring pydantic into every worker.
-    pass
 
 ActionSpace = Literal["oxe", "eef_delta", "joint"]
 StateSpace = Literal["eef", "joint"]

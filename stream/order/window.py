@@ -100,7 +100,7 @@ def canonical_steps(argument: str, value: Any, *, least: int, most: int) -> int 
     Raises:
         ArgumentError: The value is neither, too small, or too large.
 
-    >>> canonical_steps("horizon", "1.5 s", least=1, most=10), canonical_steps("horizon", 4, least=1, most=10)
+    >>> canonical_steps("steps", "1.5 s", least=1, most=10), canonical_steps("steps", 4, least=1, most=10)
     ('1.5s', 4)
     """
     if not isinstance(value, str):

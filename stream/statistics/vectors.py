@@ -123,7 +123,7 @@ def measure(
             if vectors[member].names != vectors[first_member].names:
                 dims = [f"{names[number]} is {', '.join(vectors[number].names)}" for number in (member, first_member)]
                 raise ArgumentError(
-                    f"per={per!r}: {vector_key} of {dims[0]}, that of {dims[1]}; take one {vector_key}_space for all, "
+                    f"per={per!r}: {vector_key} of {dims[0]}, that of {dims[1]}; take one space for all, "
                     "or per='dataset'"
                 )
         if over == "dataset" and len(members) == 1 and vectors[first_member].chosen is None:
