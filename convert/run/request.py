@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from convert.run.arguments import Command, build_parser, option_flags
+from stream.base.errors import closest
 from stream.format.names import Layout
 from stream.storage.remote import is_remote
 
@@ -62,8 +63,8 @@ def parse_request(arguments: Sequence[str] | None = None) -> ConvertRequest:
     """Return the request that a command line makes, by default that of this process."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     command: Command = "convert"
-    if words and words[0] in ("remove", "finalize"):
-        command = "remove" if words.pop(0) == "remove" else "finalize"
+    if words and not words[0].startswith("-"):
+        command = _subcommand(words.pop(0))
     parser = build_parser(command)
     parsed, other_arguments = parser.parse_known_args(words)
     if message := _old_option(parsed, other_arguments) or _foreign_option(command, other_arguments):
@@ -72,6 +73,15 @@ def parse_request(arguments: Sequence[str] | None = None) -> ConvertRequest:
         name: tuple(value) if isinstance(value, list) else value for name, value in vars(parsed).items()
     }
     return ConvertRequest(command=command, **options, beam_arguments=tuple(other_arguments))
+
+
+def _subcommand(word: str) -> Command:
+    """Return the subcommand of a name; end the program with an error if there is none."""
+    match word:
+        case "remove" | "finalize":
+            return word
+    hint = closest(word, ("remove", "finalize"), noun="subcommands")
+    build_parser().error(f"no subcommand {word!r}; {hint}; without one, datasets are converted")
 
 
 def _old_option(parsed: argparse.Namespace, other_arguments: Sequence[str]) -> str | None:
@@ -89,9 +99,8 @@ def _old_option(parsed: argparse.Namespace, other_arguments: Sequence[str]) -> s
                 file_suffix = f":{episode_list}" if episode_list.endswith(".json") else ""
                 return f"--splits is now a part of --episodes; write --episodes {expression}{file_suffix}"
             case "--finalize" | "--remove":
-                return (
-                    f"{option_name} is now a command; write pairstream convert {option_name[2:]} and the other options"
-                )
+                command = f"pairstream convert {option_name[2:]}"
+                return f"{option_name} is now a subcommand; write {command} --datasets ... --output ..."
     return None
 
 

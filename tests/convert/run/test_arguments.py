@@ -74,8 +74,8 @@ OLD_OPTIONS = {
     "--camera=wrist --layout pairs": "--camera is now --cameras, in both layouts; write --cameras wrist",
     "--splits train,val": "--splits is now a part of --episodes; write --episodes train+val",
     "--splits=train --episodes a.json": "--splits is now a part of --episodes; write --episodes train:a.json",
-    "--finalize": "--finalize is now a command; write pairstream convert finalize and the other options",
-    "--remove --dry-run": "--remove is now a command; write pairstream convert remove and the other options",
+    "--finalize": "--finalize is now a subcommand; write pairstream convert finalize --datasets ... --output ...",
+    "--remove --dry-run": "--remove is now a subcommand; write pairstream convert remove --datasets ... --output ...",
 }
 
 
@@ -102,6 +102,8 @@ def test_an_option_of_earlier_versions_is_refused_with_the_form_to_write(
         ],
         ("remove", "--runner=DaskRunner", "unknown option --runner=DaskRunner"),
         ("remove", "--camera=wrist", "--camera is now --cameras"),
+        ("finalise", "--overwrite", "no subcommand 'finalise'; did you mean 'finalize'?"),
+        ("bridge", "--overwrite", "no subcommand 'bridge'; subcommands there: finalize, remove; without one, datasets"),
     ],
 )
 def test_a_subcommand_refuses_the_options_that_it_lacks(
