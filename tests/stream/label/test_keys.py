@@ -47,7 +47,7 @@ def test_the_number_of_a_frame_names_no_step_where_earlier_episodes_were_left_ou
     assert label(tmp_path, folder, "test", index=[2], x=[1]) == [None, None, 1]
     folder = write_dataset(tmp_path / "later", "demo", {"test": [[2, 1]]})
     with_numbers(folder, [5, 6], "test")
-    with pytest.raises(ArgumentError, match="index counts the frames .* and some of its episodes were converted"):
+    with pytest.raises(ArgumentError, match=r"index counts the frames .* and some of its episodes were converted"):
         label(tmp_path / "later", folder, "test", index=[2], x=[1])
 
 
