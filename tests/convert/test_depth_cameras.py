@@ -313,7 +313,7 @@ def test_numbers_of_an_unknown_unit_are_kept_with_a_warning(
     [
         (("--cameras", "far"), {"far": {"unit": "unknown"}}, "far is float32, and nobody says its unit"),
         (("--cameras", "depth"), {"only": "far", "far": {"unit": "unknown"}}, "depth of far: nobody says its unit"),
-        (("--layout", "pairs", "--camera", "near"), {}, "near is depth, and pairs are of colour"),
+        (("--layout", "pairs", "--cameras", "near"), {}, "near is depth, and pairs are of colour"),
         (("--cameras", "near"), {"near": {"path": "observation/state"}}, "expected numbers of 16 bits"),
         (("--cameras", "near"), {"near": {"path": "observation/image"}}, "expected numbers of 16 bits"),
         (("--cameras", "near"), {"near": {"path": "language_instruction"}}, "expected numbers of 16 bits"),

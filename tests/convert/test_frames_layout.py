@@ -273,9 +273,8 @@ def test_sizes_and_cameras_are_chosen_by_role(dataset: RldsDataset, tmp_path: Pa
     [
         (("--cameras", "ceiling"), "--cameras: no dataset has 'ceiling'; "),
         (("--image-size", "wirst:8x8"), "no dataset has 'wirst'; did you mean 'wrist'?"),
-        (("--camera", "wide"), "--camera works with --layout pairs"),
         (("--frames", "all"), "--frames works with --layout pairs"),
-        (("--layout", "pairs"), "--cameras works with --layout frames"),
+        (("--layout", "pairs"), "--cameras all: a pair is of one camera; name one, or add --layout frames"),
         (("--cameras", ","), "--cameras ',' names no camera"),
     ],
 )
