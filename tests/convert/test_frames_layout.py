@@ -196,7 +196,7 @@ def test_every_camera_alike_may_lack_its_frames_and_an_episode_without_any_is_qu
 
 @pytest.mark.parametrize("cameras", ["primary", ("primary", "wrist")], ids=str)
 @pytest.mark.parametrize("frames", [(0,), (-1, 2), (0, "1..2")], ids=str)
-def test_windows_inside_avoid_holes_and_random_frames_mask_them(
+def test_windows_avoid_holes_and_random_frames_mask_them(
     root: Path, episodes: list[dict[str, Any]], cameras: Any, frames: Any
 ) -> None:
     loader = make_loader(root, "demo", batch_size=8, frames=Frames(frames, cameras=cameras))
@@ -240,7 +240,7 @@ def test_a_hole_in_the_last_frame_leaves_out_every_sample_that_takes_it(root: Pa
     assert loader.describe()["demo"]["left_out"]["holes"] > 0
 
 
-def test_bounds_clamp_alone_masks_what_is_no_frame_of_the_sample(root: Path) -> None:
+def test_repeated_edges_mask_what_is_no_frame_of_the_sample(root: Path) -> None:
     loader = make_loader(root, "demo", batch_size=4, frames=Frames(edges="repeat"))
     seen = set()
     for batch in map(loader.batch_at, range(loader.sizes["demo"] // 4)):
