@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from stream import Frames, make_loader
 from stream.format.frame import decode_frame, encode_raw
 from stream.format.names import HOLE, decode_record
 from stream.format.video import ChunkFrame, video_codec
-from tests.fixtures.command import run
+from tests.fixtures.command import flip, run
 from tests.fixtures.datasets.rlds_dataset import (
     RldsDataset,
     demo_episode,
@@ -297,6 +298,14 @@ def test_verify_and_doctor_find_nothing_wrong(root: Path) -> None:
     done = verify(root, "--deep")
     assert done.code == 0, done.out
     assert run(str(root), module="pairstream doctor").code == 0
+
+
+def test_verify_finds_a_flipped_bit_in_a_frame(root: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(root, tmp_path / "copy"))
+    flip(copy / FOLDER / "train" / "train-00001-of-00003.arrayrecord", 2000)
+    done = verify(copy, "--deep")
+    assert done.code == 1
+    assert "train-00001-of-00003" in done.out
 
 
 def test_an_episode_is_shown_with_its_frames(root: Path, episodes: list[dict[str, Any]]) -> None:
