@@ -103,7 +103,7 @@ def _export(options: PeersOptions, parameters: Parameters, folder: Path) -> set[
 def _prepare(options: PeersOptions) -> Iterator[Prepared]:
     peers = [STUDIES[options.study][peer_name] for peer_name in options.peers]
     sizes = {"batch_size": options.batch_size, "num_workers": options.num_workers}
-    points = make_points(peers, order=options.orders, **sizes)
+    points = make_points(peers, metadata=options.metadata or (), order=options.orders, **sizes)
     with work_folder("peers", options.work, keep=options.keep) as work:
         tell("exporting the samples")
         root = str(Path(options.root).resolve())
