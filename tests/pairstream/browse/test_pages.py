@@ -68,7 +68,7 @@ def test_episodes_are_searched_filtered_and_sorted(page: Any, site: Site, frames
 
 
 def test_a_wrong_filter_is_one_sentence(page: Any, site: Site) -> None:
-    state = quote(json.dumps({"select": {"where": [["language", "<", 3]]}}))
+    state = quote(json.dumps({"where": [["language", "<", 3]]}))
     page.goto(f"{site.address}dataset/bridge/train?state={state}")
     expect(page.get_by_text("cannot compare texts by < with 3")).to_be_visible()
 
