@@ -16,9 +16,9 @@ from stream.loader.loader import Loader
 from stream.loader.open_mixture import OpenMixture
 from stream.loader.run_config import RunConfig, Workers
 from stream.loader.sample_spec import SampleSpec
-from stream.order.frames import Decode, Edges, Frames
 from stream.order.mixture import Member, Mixture, resolve_mixture
-from stream.order.vector import SPACES, Vector
+from stream.sample.frames import Decode, Edges, Frames
+from stream.sample.vector import SPACES, Vector
 from stream.statistics.normalize import Normalize
 
 

@@ -14,7 +14,7 @@ from stream.format.catalog import Dataset
 from stream.format.index import SplitIndex
 from stream.format.names import MOTION
 from stream.format.table import Column
-from stream.order.filters import canonical_conditions, parse_conditions
+from stream.sample.filters import canonical_conditions, parse_conditions
 
 if TYPE_CHECKING:
     import pyarrow as pa

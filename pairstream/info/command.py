@@ -15,7 +15,7 @@ from pairstream.info.overview import Kept, Overview, apply_filters, describe, li
 from stream.base.arguments import add_cache, run_command
 from stream.base.errors import ArgumentError, FormatError
 from stream.base.progress import human_bytes
-from stream.order.filters import OPERATORS
+from stream.sample.filters import OPERATORS
 from stream.storage.files import write_atomically
 from stream.storage.remote import cached_root
 

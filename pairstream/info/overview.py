@@ -13,8 +13,8 @@ from stream.base.errors import FormatError
 from stream.cache.in_place import open_catalog
 from stream.format.catalog import Catalog, Dataset
 from stream.format.index import SplitIndex, open_index
-from stream.order.choices import Samples
-from stream.order.filters import Filter, parse_conditions, settle_missing
+from stream.sample.choices import Samples
+from stream.sample.filters import Filter, parse_conditions, settle_missing
 from stream.storage.remote import CachedRoot
 
 _CHUNK = 1 << 20

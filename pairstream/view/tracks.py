@@ -24,7 +24,7 @@ from stream.format.record_file import RecordFile
 from stream.format.spaces import derived_column
 from stream.format.table import Table
 from stream.format.video import ChunkFrame
-from stream.order.vector import SPACES, Vector
+from stream.sample.vector import SPACES, Vector
 
 _KEYS = frozenset({"episode", "step"})
 _LOCATIONS = frozenset({"episode", "shard", "first_steps_row", "first_record"})

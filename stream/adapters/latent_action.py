@@ -10,8 +10,8 @@ import numpy as np
 
 from stream.adapters.images import as_float
 from stream.adapters.sample import Conversion, TrainerSample, check_data, check_preset, with_known_arguments
-from stream.order.frames import Frames, check_size
-from stream.order.select import Select
+from stream.sample.frames import Frames, check_size
+from stream.sample.select import Select
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch

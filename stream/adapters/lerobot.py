@@ -20,9 +20,9 @@ from stream.adapters.sample import (
     with_known_arguments,
 )
 from stream.base.arguments import check_whole_number
-from stream.order.frames import Frames
-from stream.order.select import Select
-from stream.order.vector import Vector
+from stream.sample.frames import Frames
+from stream.sample.select import Select
+from stream.sample.vector import Vector
 from stream.statistics.vectors import mixture_statistics
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from stream.adapters.sample import (
 )
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
+from stream.base.random_numbers import row_random
 from stream.batch.dataset_vector import dropped_steps
-from stream.order.frames import Frames, MissingCamera, check_size
-from stream.order.random_numbers import row_random
-from stream.order.vector import Vector
+from stream.sample.frames import Frames, MissingCamera, check_size
+from stream.sample.vector import Vector
 from stream.statistics.deferred import choose_normalize
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import numpy as np
 
 from stream.adapters.sample import Conversion, TrainerSample, check_data, check_preset, with_known_arguments
 from stream.base.arguments import check_whole_number
-from stream.order.frames import Frames, check_size
-from stream.order.select import Select
-from stream.order.vector import Vector
+from stream.sample.frames import Frames, check_size
+from stream.sample.select import Select
+from stream.sample.vector import Vector
 from stream.statistics.deferred import choose_normalize
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, TypeVar
 
 from stream.base.arguments import check_names
 from stream.base.errors import ArgumentError
-from stream.order.frames import Frames
-from stream.order.select import Select
-from stream.order.vector import Vector
+from stream.sample.frames import Frames
+from stream.sample.select import Select
+from stream.sample.vector import Vector
 from stream.statistics.normalize import Normalize
 
 if TYPE_CHECKING:

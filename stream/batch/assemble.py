@@ -26,8 +26,8 @@ from stream.format.frame import RawRecord, decode_depth, decode_frame
 from stream.format.names import frame_views
 from stream.format.record_file import RecordFile
 from stream.format.video import ChunkFrame, video_codec
-from stream.order.frames import Decode
 from stream.order.rows import Rows
+from stream.sample.frames import Decode
 from stream.storage.remote import RemoteError, Traffic
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from stream.format.names import DERIVED, VectorName
 from stream.format.schema import feature_column
 from stream.format.spaces import SpaceName, derived_column
 from stream.format.table import Column, Table
-from stream.order.vector import Vector
+from stream.sample.vector import Vector
 
 _log = logging.getLogger("stream")
 

@@ -14,8 +14,8 @@ from stream.batch.columns import Column
 from stream.batch.vectors import DatasetVector, check_reduction
 from stream.format.index import SplitIndex
 from stream.format.names import VECTORS, DerivedName, Layout, TableKind, VectorName
-from stream.order.vector import Reduction
-from stream.order.window import StepSpan, Window, WindowTable
+from stream.sample.vector import Reduction
+from stream.sample.window import StepSpan, Window, WindowTable
 
 Batch = dict[str, Any]
 

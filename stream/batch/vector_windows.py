@@ -12,7 +12,7 @@ from stream.batch.spec import BatchSpec
 from stream.batch.vectors import kind_codes, reduce_window, sum_scale
 from stream.format.names import VectorName
 from stream.order.rows import Rows
-from stream.order.window import Window
+from stream.sample.window import Window
 
 
 class Origin(NamedTuple):

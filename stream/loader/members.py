@@ -13,11 +13,11 @@ from stream.cache.in_place import open_catalog
 from stream.format.catalog import Catalog, Dataset
 from stream.format.fields import Fields
 from stream.format.names import VectorName
-from stream.order.choices import REASONS, Choice
-from stream.order.frames import Frames
 from stream.order.mixture import Member, resolve_mixture
-from stream.order.select import Select
-from stream.order.vector import Vector
+from stream.sample.choices import REASONS, Choice
+from stream.sample.frames import Frames
+from stream.sample.select import Select
+from stream.sample.vector import Vector
 from stream.storage.remote import CachedRoot, cached_root, is_remote
 
 

@@ -26,8 +26,6 @@ from stream.format.names import VECTORS, TableKind, VectorName
 from stream.format.spaces import derived_column
 from stream.loader.members import member_frames, member_vectors, open_datasets, parse_choices
 from stream.loader.sample_spec import SampleSpec
-from stream.order.choices import Choice
-from stream.order.filters import check_stored, settle_missing
 from stream.order.member import OpenMember
 from stream.order.mix import MixSchedule, Passes, build_mix
 from stream.order.mixture import Mixture, resolve_mixture
@@ -36,9 +34,11 @@ from stream.order.reference import SampleRef, describe_rows
 from stream.order.rows import Rows
 from stream.order.sample_index import SampleIndex
 from stream.order.shuffle import Shuffle
-from stream.order.vector import MOST_STEPS, STEP_LIMITS
 from stream.order.weights import parse_weights
-from stream.order.window import StepSpan, resolve_steps, resolve_windows
+from stream.sample.choices import Choice
+from stream.sample.filters import check_stored, settle_missing
+from stream.sample.vector import MOST_STEPS, STEP_LIMITS
+from stream.sample.window import StepSpan, resolve_steps, resolve_windows
 from stream.storage.remote import CachedRoot
 
 _log = logging.getLogger("stream")

@@ -16,10 +16,10 @@ from stream.loader.open_mixture import open_mixture
 from stream.loader.run_config import RunConfig, Workers
 from stream.loader.sample_spec import FramesLike, SampleSpec, VectorLike
 from stream.loader.saved import read_saved
-from stream.order.frames import Frames
 from stream.order.mixture import MixtureLike
-from stream.order.select import Select
-from stream.order.vector import Vector
+from stream.sample.frames import Frames
+from stream.sample.select import Select
+from stream.sample.vector import Vector
 from stream.statistics.normalize import Normalize
 from stream.storage.remote import cached_root
 

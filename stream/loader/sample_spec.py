@@ -11,9 +11,9 @@ from stream.base.errors import ArgumentError
 from stream.base.plain_values import drop_names
 from stream.base.value_object import ValueObject, known_fields
 from stream.format.names import VectorName
-from stream.order.frames import Frames
-from stream.order.select import Select
-from stream.order.vector import SPACES, Vector
+from stream.sample.frames import Frames
+from stream.sample.select import Select
+from stream.sample.vector import SPACES, Vector
 
 _MOST = 1_000_000
 _ABSENT_FROM_CONTENT = {"decode", "on_missing_camera", "on_unmapped", "on_unknown_units"}

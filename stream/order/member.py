@@ -13,11 +13,11 @@ from stream.base.errors import ArgumentError
 from stream.format.catalog import Dataset
 from stream.format.index import SplitIndex
 from stream.format.names import TableKind
-from stream.order.choices import Choice, Samples, WithActions
-from stream.order.filters import used_by
 from stream.order.mixture import Member
 from stream.order.splits import EpisodeRange, SplitError, resolve_split
-from stream.order.window import Window
+from stream.sample.choices import Choice, Samples, WithActions
+from stream.sample.filters import used_by
+from stream.sample.window import Window
 
 _HOLES = ("corrupt_frame", "missing_camera")
 """Reasons in a manifest that mean holes in the layout ``frames``."""

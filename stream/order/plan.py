@@ -13,10 +13,11 @@ from __future__ import annotations
 import numpy as np
 
 from stream.base.errors import ArgumentError
+from stream.base.random_numbers import derive_keys, make_key
 from stream.order.mix import MixSchedule, Passes
 from stream.order.rows import Rows
 from stream.order.sample_index import SampleIndex
-from stream.order.shuffle import Shuffle, derive_keys, make_key
+from stream.order.shuffle import Shuffle
 
 MAX_SAMPLE = 1 << 61
 """Samples of a mixture; sums of sample numbers stay within int64."""

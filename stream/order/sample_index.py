@@ -9,14 +9,15 @@ from functools import cached_property
 import numpy as np
 
 from stream.base.errors import ArgumentError
+from stream.base.random_numbers import derive_keys, make_key
 from stream.format.index import SplitIndex, open_index
-from stream.order.choices import Choice
-from stream.order.filters import SampleColumn
 from stream.order.member import OpenMember, touched_shards
 from stream.order.sample_run import SampleRun
-from stream.order.shuffle import derive_keys, make_key, permute
+from stream.order.shuffle import permute
 from stream.order.splits import EpisodeRange
 from stream.order.weights import SampleWeights
+from stream.sample.choices import Choice
+from stream.sample.filters import SampleColumn
 
 _MOST_LISTED = 5
 """Datasets named by an error."""

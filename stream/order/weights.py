@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stream.base.errors import ArgumentError, closest
-from stream.order.shuffle import make_key
+from stream.base.random_numbers import make_key
 
 BLOCK = 64
 """Samples whose sum is kept in memory."""

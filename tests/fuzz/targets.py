@@ -37,11 +37,11 @@ from stream.format.names import TABLE_KINDS, TableKind, decode_record, frame_vie
 from stream.format.table import open_table
 from stream.loader.loader import Loader
 from stream.loader.opening import load_loader, make_loader
-from stream.order.frames import Frames
 from stream.order.mixture import resolve_mixture
-from stream.order.select import Select
 from stream.order.splits import SplitError, resolve_split
-from stream.order.vector import Vector
+from stream.sample.frames import Frames
+from stream.sample.select import Select
+from stream.sample.vector import Vector
 from tests.fixtures.datasets.rlds_dataset import demo_episode, demo_features, jpeg, png, serialise, write_dataset
 from tests.fuzz.mutations import mutate_bytes, mutate_json
 

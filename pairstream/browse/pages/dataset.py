@@ -21,7 +21,7 @@ from pairstream.browse.histograms import SCALES, VECTORS, compare
 from pairstream.browse.pages.doctor import show_findings
 from pairstream.browse.shell import page_frame
 from stream.base.errors import StreamError
-from stream.order.filters import OPERATORS
+from stream.sample.filters import OPERATORS
 
 TABS = ("Episodes", "Histograms", "Lengths", "Instructions", "Findings")
 _SHOWN = ("num_steps", "language", "status")

@@ -19,9 +19,9 @@ from pairstream.browse.shell import page_frame
 from stream.base.errors import ArgumentError, StreamError
 from stream.loader.open_mixture import OpenMixture, open_mixture
 from stream.loader.sample_spec import SampleSpec
-from stream.order.filters import MISSING_COLUMN
 from stream.order.mixture import packaged_mixtures
-from stream.order.select import Select
+from stream.sample.filters import MISSING_COLUMN
+from stream.sample.select import Select
 
 _STEPS = 1000
 """Steps whose epochs of each dataset are shown."""

@@ -10,7 +10,7 @@ import pytest
 from stream import ArgumentError, Vector, make_loader
 from stream.base.errors import FormatError
 from stream.batch.vectors import DatasetVector, check_reduction, sum_scale
-from stream.order.vector import Reduction
+from stream.sample.vector import Reduction
 from tests.stream.crafted_root import CraftedRoot
 
 VECTOR = DatasetVector(("x", "y", "open", "z"), ("displacement", "velocity", "flag", "velocity"))

@@ -10,7 +10,7 @@ import pytest
 from stream.base.errors import ArgumentError
 from stream.batch.cameras import LoadedCamera, find_cameras
 from stream.format.frame import StoredCamera
-from stream.order.frames import Frames
+from stream.sample.frames import Frames
 
 HAND = StoredCamera("hand", "wrist", ((8, 8),))
 SIDE = StoredCamera("wrist", "side", ((8, 8),))

@@ -23,7 +23,7 @@ from stream.batch.lookup import Lookup
 from stream.format.table import Table
 from stream.loader.open_mixture import OpenMixture
 from stream.order.rows import Rows
-from stream.order.vector import Vector
+from stream.sample.vector import Vector
 from tests.stream.index_root import change_table, open_data, with_values, write_dataset
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from stream import ArgumentError, Frames, make_loader
 from stream.batch.resize import Resize
-from stream.order.frames import ImageFilter, ImageFit
+from stream.sample.frames import ImageFilter, ImageFit
 from tests.stream.index_root import write_dataset
 
 

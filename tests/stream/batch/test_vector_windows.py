@@ -10,7 +10,7 @@ import pytest
 
 from stream.batch.vector_windows import Reducer, VectorWindow, cut_intervals, interval_positions
 from stream.batch.vectors import DatasetVector
-from stream.order.window import Window
+from stream.sample.window import Window
 
 FRAMES = [-2, 0, 3]
 """Frames of an episode of 6 steps, whose action at step s is 10 + s."""

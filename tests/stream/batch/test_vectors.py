@@ -18,7 +18,7 @@ from stream.format.catalog import Catalog, Dataset
 from stream.format.index import SplitIndex, open_index
 from stream.format.schema import STEP_FIELDS
 from stream.format.table import Table, open_table
-from stream.order.vector import Reduction, Vector
+from stream.sample.vector import Reduction, Vector
 from tests.fixtures.datasets.arrow_part import write_part
 
 

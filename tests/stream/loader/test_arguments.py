@@ -18,8 +18,8 @@ from stream import ArgumentError, Frames, Loader, Select, StateError, Workers, l
 from stream.loader import loader as module
 from stream.loader.run_config import RunConfig
 from stream.loader.sample_spec import SampleSpec
-from stream.order.vector import MOST_STEPS
-from stream.order.window import resolve_steps
+from stream.sample.vector import MOST_STEPS
+from stream.sample.window import resolve_steps
 from tests.stream.index_root import write_dataset
 from tests.stream.transforms import Negative
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from stream import ArgumentError, Frames, SampleSource, load_loader, make_loader
-from stream.order.window import WindowTable, resolve_windows
+from stream.sample.window import WindowTable, resolve_windows
 from tests.stream.index_root import change_table, write_dataset
 
 CAMERAS = {"exterior": ("primary", "exterior_image_2_left"), "wrist": "wrist"}

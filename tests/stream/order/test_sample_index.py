@@ -18,9 +18,9 @@ from stream.format.catalog import Catalog, Dataset
 from stream.order.member import OpenMember, touched_shards
 from stream.order.mixture import Member
 from stream.order.sample_index import SampleIndex
-from stream.order.select import Select
 from stream.order.splits import EpisodeRange
-from stream.order.window import resolve_windows
+from stream.sample.select import Select
+from stream.sample.window import resolve_windows
 from tests.stream.index_root import write_dataset
 
 LENGTHS = {"train": [[9, 2, 5, 12], [1, 7, 3, 4], [6, 8, 2, 11]], "test": [[4, 6], [3, 8], [1, 9]]}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from stream import make_loader
 from stream.batch.spec import Batch
 from stream.loader.open_mixture import OpenMixture
-from stream.order.frames import Decode
+from stream.sample.frames import Decode
 from stream.workers.protocol import ArrayLocation
 from tests.fixtures.parameters import long_but
 from tests.stream.workers.shared_slot import ROWS, Apply, Change, SlotOf, assert_same, larger, maker_of, rows_of

@@ -15,7 +15,7 @@ from stream.base.errors import ArgumentError, FormatError, StateError
 from stream.format.index import SplitIndex
 from stream.format.names import TableKind
 from stream.format.schema import FIRST_FIELDS
-from stream.order.filters import _MATCH, Filter, canonical_conditions, parse_conditions
+from stream.sample.filters import _MATCH, Filter, canonical_conditions, parse_conditions
 from tests.stream.index_root import change_table, open_split, read_table, with_values, write_dataset
 
 GRIP = np.array([-0.34516162, 0.1, np.nan, 2.0] * 6, np.float32)[:18]

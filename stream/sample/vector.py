@@ -11,7 +11,7 @@ from stream.base.errors import ArgumentError
 from stream.base.plain_values import canonical_columns, drop_names
 from stream.base.value_object import ValueObject, known_fields
 from stream.format.names import VectorName
-from stream.order.window import canonical_steps
+from stream.sample.window import canonical_steps
 
 ActionSpace = Literal["oxe", "eef_delta", "joint"]
 StateSpace = Literal["eef", "joint"]

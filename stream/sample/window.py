@@ -12,8 +12,7 @@ import numpy as np
 
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
-from stream.order.random_numbers import uniform
-from stream.order.shuffle import make_key
+from stream.base.random_numbers import make_key, uniform
 
 if TYPE_CHECKING:
     # At run time it would bring pydantic into every worker.

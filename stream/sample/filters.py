@@ -14,7 +14,7 @@ import numpy as np
 from stream.base.errors import ArgumentError, FormatError, closest
 from stream.base.plain_values import kind_of, plain_scalar, plain_values
 from stream.format.names import DERIVED, SEARCHED, TableKind, tables_of
-from stream.order.choices import Choice, Samples, hash_content
+from stream.sample.choices import Choice, Samples, hash_content
 
 if TYPE_CHECKING:
     from stream.format.catalog import Dataset
