@@ -127,7 +127,7 @@ def test_a_split_that_is_added_later_leaves_the_first_alone_and_gives_what_both_
     shared_data: Path, tmp_path: Path, native: ConvertedDataset
 ) -> None:
     source = ["--datasets", NAME, "--source", str(shared_data), "--output", str(tmp_path), "--num-workers", "1"]
-    options = [*source, "--image-size", "native", "--leave-out", "none", "--splits"]
+    options = [*source, "--image-size", "native", "--leave-out", "none", "--episodes"]
     folder = tmp_path / NAME / VERSION
     assert main([*options, "train"]) == 0
     before = {path: path.stat().st_mtime_ns for path in (folder / "train").iterdir()}
