@@ -11,6 +11,7 @@ import numpy as np
 
 from stream.adapters.chunks import repeat_edges, take_steps
 from stream.adapters.sample import (
+    NO_VECTOR,
     Conversion,
     TrainerSample,
     check_data,
@@ -105,7 +106,7 @@ def sample(
             on_missing_camera=on_missing_camera,
         ),
         action=Vector(window_size - 1 + action_horizon, start=history[0], space="oxe"),
-        state=Vector(window_size, start=history[0], space="eef") if proprio else None,
+        state=Vector(window_size, start=history[0], space="eef") if proprio else NO_VECTOR,
         columns=("num_steps",),
         transforms=(
             *choose_normalize(normalize, {"method": "octo", "keys": ("action", "state") if proprio else ("action",)}),

@@ -15,6 +15,9 @@ from stream.sample.select import Select
 from stream.sample.vector import Vector
 from stream.statistics.normalize import Normalize
 
+NO_VECTOR: Any = None
+"""Action or state of a trainer that takes none."""
+
 if TYPE_CHECKING:
     from stream.loader.loader import Loader
     from stream.loader.open_mixture import OpenMixture
@@ -31,14 +34,15 @@ class TrainerSample:
     Change any of them with ``dataclasses.replace``: ``replace(sample, action=replace(sample.action, steps=8))``.
 
     Attributes:
-        frames, action, state, language, columns, select: As for ``make_loader``.
+        frames, action, state, language, columns, select: As for ``make_loader``. A vector that a trainer does not take
+            is None; the type leaves this out, so that ``replace(sample.action, ...)`` is typed.
         transforms: Normalisation, and the conversion to the trainer's keys and types. Transforms in front of them see
             the batches of ``make_loader``.
     """
 
     frames: Frames
-    action: Vector | None = Vector()
-    state: Vector | None = Vector()
+    action: Vector = Vector()
+    state: Vector = Vector()
     language: str | Sequence[str] | None = "language"
     columns: Sequence[str] = ()
     select: Select = Select()
