@@ -16,7 +16,7 @@ from stream.order.window import canonical_steps
 from stream.policy.relative import Poses, RelativeTo
 from stream.policy.rotations import ROTATIONS, Rotation
 
-ActionSpace = Literal["oxe", "eef_delta", "joint"]
+ActionSpace = Literal["oxe", "eef_delta", "joint", "eef"]
 StateSpace = Literal["eef", "joint"]
 Space = Literal["oxe", "eef_delta", "joint", "eef"]
 Reduction = Literal["sum", "mean", "first"]
@@ -44,8 +44,9 @@ class Vector(ValueObject):
             action, and 1 for the state. A state of 1 step has no dimension of steps.
         start: First step, relative to t; a number, or seconds (``"-0.2s"``).
         space: Space that every dataset is mapped to. Of the action ``oxe``, the 7 numbers of OpenVLA and Octo;
-            ``eef_delta``, the same in metres and radians a step; or ``joint``. Of the state ``eef``, the pose of the
-            end effector, or ``joint``. None takes the registry's vector.
+            ``eef_delta``, the same in metres and radians a step; ``joint``; or ``eef``, the measured poses of the end
+            effector from t on, for policies that are trained to reach them. Of the state ``eef``, the pose of the end
+            effector, or ``joint``. None takes the registry's vector.
         columns: Columns of ``steps`` that replace the registry's vector, by dataset: names, or ``(name, [indices])``.
             Datasets with columns need no mapping to ``space``.
         reduce: One action for the window: ``sum``, ``mean`` or ``first``. None gives all steps.
