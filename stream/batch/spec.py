@@ -42,6 +42,7 @@ class BatchSpec:
         states: State of each member; empty if batches have none.
         sources: Vectors as stored, by vector, of those that ``relative`` converts.
         relative: Conversion of each member's vector to relative values or other forms of rotations, by vector.
+        per_step: Vectors whose normalisation has statistics of each step.
         reference: State of each member that vectors are relative to; empty if none are.
         derived: Column of ``steps`` with the vectors that no caller chose, by ``action``, ``state`` and ``reference``.
         rates: Steps per second of each member, None if unknown.
@@ -70,6 +71,7 @@ class BatchSpec:
     states: tuple[DatasetVector, ...]
     sources: Mapping[VectorName, tuple[DatasetVector, ...]]
     relative: Mapping[VectorName, tuple[RelativeVector, ...]]
+    per_step: tuple[VectorName, ...]
     reference: tuple[DatasetVector, ...]
     derived: Mapping[str, DerivedName]
     rates: tuple[float | None, ...]

@@ -177,6 +177,7 @@ class OpenMixture:
             states=vectors["state"],
             sources={name: stored[name] for name in relative},
             relative=relative,
+            per_step=tuple(name for name, vector in sample_spec.vectors.items() if vector.per_step),
             reference=reference,
             derived={
                 **{name: derived_column(name, vector.space) for name, vector in sample_spec.vectors.items()},

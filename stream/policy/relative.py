@@ -6,8 +6,10 @@ at t, and ``world`` is ``p[k] - p0`` with ``R[k] R0^-1``, both about the axes of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import numpy as np
 
@@ -66,6 +68,28 @@ class RelativeVector:
     size: int
     relative_to: RelativeTo | None
     poses: Poses
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the conversion as JSON."""
+        content = asdict(self)
+        content["positions"] = [[part.stop - part.start for part in parts] for parts in self.positions]
+        return dict(json.loads(json.dumps(content)))
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> RelativeVector:
+        """Return the conversion of ``to_json``; raises KeyError or TypeError for anything else."""
+        groups = []
+        for group in content["groups"]:
+            fields: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in group.items()}
+            groups.append(Group(**fields))
+        positions, first = [], 0
+        for num_positions, num_rotations in content["positions"]:
+            middle, last = first + num_positions, first + num_positions + num_rotations
+            positions.append((slice(first, middle), slice(middle, last)))
+            first = last
+        texts: Any = {name: tuple(content[name]) for name in ("names", "kinds", "quantities", "units")}
+        settings: Any = {name: content[name] for name in ("size", "relative_to", "poses")}
+        return cls(**texts, groups=tuple(groups), positions=tuple(positions), **settings)
 
     @property
     def needs_state(self) -> bool:

@@ -172,7 +172,7 @@ def test_actions_that_are_relative_already_and_other_units_are_refused() -> None
         plan_relative(deltas, vector("absolute", *POSE), relative_to="state", context="demo")
     action, state = vector("target", *JOINTS), vector("absolute", *JOINTS)
     seven = Dims(tuple(f"q{number}" for number in range(7)), ("absolute",) * 7, ("joint_position",) * 7)
-    with pytest.raises(ArgumentError, match="no counterpart of joint_position_0 .* in the state, which has q0"):
+    with pytest.raises(ArgumentError, match=r"no counterpart of joint_position_0 .* in the state, which has q0"):
         plan_relative(action, seven, relative_to="state", context="demo")
     units = [
         Dims(dims.names, dims.kinds, dims.quantities, (unit,) * 7) for dims, unit in ((action, "deg"), (state, "rad"))
