@@ -59,5 +59,5 @@ def check_dims(mixture: OpenMixture, num_dims: int) -> None:
             if vector.size > num_dims:
                 raise ArgumentError(
                     f"{vector_name} of {dataset_name} has {vector.size} dimensions, the model takes {num_dims}; raise "
-                    f"the model's count, or choose dimensions with {vector_name}_columns or {vector_name}_space"
+                    f"the model's count, or choose dimensions by Vector(columns=...) or Vector(space=...)"
                 )

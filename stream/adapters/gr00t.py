@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from stream.adapters.sample import TrainerSample, check_data, check_mapping, check_preset, conversion
+from stream.adapters.sample import (
+    Conversion,
+    TrainerSample,
+    check_data,
+    check_mapping,
+    check_preset,
+    conversion,
+    with_known_arguments,
+)
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError, closest
 from stream.order.frames import Frames
@@ -25,6 +33,7 @@ Preset = Literal["gr00t_n1d6"]
 Keys = Mapping[str, Sequence[str]]
 
 
+@with_known_arguments
 def sample(
     preset: Preset = "gr00t_n1d6",
     *,
@@ -109,7 +118,7 @@ def statistics(loader: Loader, *, split: str = "train") -> dict[str, dict[str, d
 
 
 @dataclass(frozen=True)
-class ToGr00t:
+class ToGr00t(Conversion):
     """Conversion of a batch.
 
     Attributes:
@@ -117,6 +126,8 @@ class ToGr00t:
         state_keys, action_keys: Names of the dimensions of each key, None for one key.
         states, actions: Numbers of the dimensions of each key.
     """
+
+    takes_normalized: ClassVar[bool] = False
 
     views: Mapping[str, str]
     state_keys: Keys | None = None
@@ -126,7 +137,7 @@ class ToGr00t:
 
     def bind(self, data: OpenMixture) -> ToGr00t:
         """Return the conversion with the dimensions of a loader; raise ArgumentError for data that do not fit."""
-        check_data(data, ("action", "state"))
+        check_data(data, ("action", "state", "language"), cameras=[*self.views.values()])
         states, actions = _dims(data, "state", self.state_keys), _dims(data, "action", self.action_keys)
         return replace(self, states=states, actions=actions)
 

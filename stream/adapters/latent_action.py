@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from stream.adapters.images import as_float
-from stream.adapters.sample import TrainerSample, check_data, check_preset
+from stream.adapters.sample import Conversion, TrainerSample, check_data, check_preset, with_known_arguments
 from stream.order.frames import Frames, check_size
 from stream.order.select import Select
 
@@ -21,6 +21,7 @@ Preset = Literal["lapa", "univla"]
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
+@with_known_arguments
 def sample(
     preset: Preset = "lapa", *, offset: int | str = "offset", image_size: tuple[int, int] | None = None
 ) -> TrainerSample:
@@ -72,12 +73,12 @@ def sample(
 
 
 @dataclass(frozen=True)
-class ToLapa:
+class ToLapa(Conversion):
     """Conversion of a batch."""
 
     def bind(self, data: OpenMixture) -> ToLapa:
         """Check the data of a loader; raise ArgumentError for a depth camera."""
-        check_data(data, ())
+        check_data(data, (), cameras=["primary"])
         return self
 
     def map(self, batch: Batch) -> Batch:
@@ -87,14 +88,14 @@ class ToLapa:
 
 
 @dataclass(frozen=True)
-class ToUnivla:
+class ToUnivla(Conversion):
     """Conversion of a batch, with the names of the datasets."""
 
     names: tuple[str, ...] = ()
 
     def bind(self, data: OpenMixture) -> ToUnivla:
         """Return the conversion with the datasets of a loader; raise ArgumentError for a depth camera."""
-        check_data(data, ())
+        check_data(data, ("language",), cameras=["primary"])
         return replace(self, names=data.names)
 
     def map(self, batch: Batch) -> Batch:

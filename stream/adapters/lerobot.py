@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from stream.adapters.chunks import repeat_edges
 from stream.adapters.images import as_float
-from stream.adapters.sample import TrainerSample, check_data, check_mapping, check_preset, conversion
+from stream.adapters.sample import (
+    Conversion,
+    TrainerSample,
+    check_data,
+    check_mapping,
+    check_preset,
+    conversion,
+    with_known_arguments,
+)
 from stream.base.arguments import check_whole_number
 from stream.order.frames import Frames
 from stream.order.select import Select
@@ -48,6 +56,7 @@ DEFAULTS: dict[Policy, _Defaults] = {
 """Settings in ``policies/<policy>/configuration_<policy>.py`` of LeRobot 0.4.4."""
 
 
+@with_known_arguments
 def sample(
     preset: Policy = "act",
     *,
@@ -158,7 +167,7 @@ def dataset_stats(loader: Loader, *, split: str = "train") -> dict[str, dict[str
 
 
 @dataclass(frozen=True)
-class ToLeRobot:
+class ToLeRobot(Conversion):
     """Conversion of a batch.
 
     Attributes:
@@ -168,6 +177,8 @@ class ToLeRobot:
         rates: Steps per second of each dataset.
     """
 
+    takes_normalized: ClassVar[bool] = False
+
     views: Mapping[str, str]
     has_steps: bool
     now: int
@@ -175,7 +186,7 @@ class ToLeRobot:
 
     def bind(self, data: OpenMixture) -> ToLeRobot:
         """Return the conversion with the rates of a loader's datasets; raise ArgumentError for data that do not fit."""
-        check_data(data, ("action",))
+        check_data(data, ("action", "language"), cameras=[*self.views.values()])
         return replace(self, rates=data.spec.rates)
 
     def map(self, batch: Batch) -> Batch:
@@ -188,7 +199,7 @@ class ToLeRobot:
             converted[f"{image_key}_padding_mask"] = batch[f"frames_mask/{camera}"][:, self.now]
             if self.has_steps:
                 converted[f"{image_key}_is_pad"] = beyond
-        if batch["state"].shape[-1]:
+        if "state" in batch and batch["state"].shape[-1]:
             converted["observation.state"] = batch["state"]
             if self.has_steps:
                 state, mask = batch["state"], batch["state_mask"]

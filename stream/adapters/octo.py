@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from stream.adapters.chunks import repeat_edges, take_steps
-from stream.adapters.sample import TrainerSample, check_data, check_mapping, check_preset
+from stream.adapters.sample import (
+    Conversion,
+    TrainerSample,
+    check_data,
+    check_mapping,
+    check_preset,
+    with_known_arguments,
+)
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 from stream.batch.dataset_vector import dropped_steps
@@ -28,6 +35,7 @@ Preset = Literal["octo"]
 SIZES = {"primary": (256, 256), "wrist": (128, 128)}
 
 
+@with_known_arguments
 def sample(
     preset: Preset = "octo",
     *,
@@ -112,7 +120,7 @@ def sample(
 
 
 @dataclass(frozen=True, eq=False)
-class ToOcto:
+class ToOcto(Conversion):
     """Conversion of a batch.
 
     Attributes:
@@ -135,7 +143,9 @@ class ToOcto:
 
     def bind(self, data: OpenMixture) -> ToOcto:
         """Return the conversion with the datasets of a loader; raise ArgumentError for data that do not fit."""
-        check_data(data, ("action",))
+        check_data(data, ("action", "language"), cameras=self.cameras)
+        if "num_steps" not in data.sample_spec.columns:
+            raise ArgumentError(f"columns={data.sample_spec.columns!r:.100}; this trainer takes num_steps too")
         dropped = [
             dropped_steps(dataset, vector.space) if vector.space and vector.columns is None else (0, 0)
             for dataset, vector in zip(data.datasets, data.vectors["action"], strict=True)

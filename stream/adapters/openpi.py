@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from stream.adapters.chunks import check_dims, pad_dims, repeat_edges
-from stream.adapters.sample import TrainerSample, check_data, check_mapping, check_preset
+from stream.adapters.sample import (
+    Conversion,
+    TrainerSample,
+    check_data,
+    check_mapping,
+    check_preset,
+    with_known_arguments,
+)
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 from stream.order.frames import Frames, check_size
@@ -46,6 +53,7 @@ DROID_SUCCESS = [("episode_metadata/file_path", "contains", "success")]
 """Condition of its episodes."""
 
 
+@with_known_arguments
 def sample(
     preset: Preset = "pi0",
     *,
@@ -138,7 +146,7 @@ def sample(
 
 
 @dataclass(frozen=True, eq=False)
-class ToOpenpi:
+class ToOpenpi(Conversion):
     """Conversion of a batch.
 
     Attributes:
@@ -159,7 +167,8 @@ class ToOpenpi:
 
     def bind(self, data: OpenMixture) -> ToOpenpi:
         """Check that the data of a loader fit the model; raise ArgumentError if they do not."""
-        check_data(data, ("action", "state"))
+        loaded = [name for name in self.views if f"frames/{name}" in [camera.frames for camera in data.cameras]]
+        check_data(data, ("action", "state", "language"), cameras=loaded or self.views)
         check_dims(data, self.dims)
         return self
 

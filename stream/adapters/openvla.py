@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from stream.adapters.sample import TrainerSample, check_data, check_preset
+from stream.adapters.sample import Conversion, TrainerSample, check_data, check_preset, with_known_arguments
 from stream.base.arguments import check_whole_number
 from stream.order.frames import Frames, check_size
 from stream.order.select import Select
@@ -25,6 +25,7 @@ QUESTION = "What action should the robot take to {}?"
 BINS = np.linspace(-1, 1, 256)
 
 
+@with_known_arguments
 def sample(
     preset: Preset = "openvla",
     *,
@@ -107,7 +108,7 @@ def examples(batch: Batch) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True, eq=False)
-class ToOpenvla:
+class ToOpenvla(Conversion):
     """Conversion of a batch.
 
     Attributes:
@@ -121,7 +122,7 @@ class ToOpenvla:
 
     def bind(self, data: OpenMixture) -> ToOpenvla:
         """Return the conversion with the datasets of a loader; raise ArgumentError for data that do not fit."""
-        check_data(data, ("action",))
+        check_data(data, ("action", "language"), cameras=["primary", "wrist"] if self.wrist else ["primary"])
         return replace(self, names=data.names)
 
     def map(self, batch: Batch) -> Batch:

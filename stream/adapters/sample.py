@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, TypeVar
 
+from stream.base.arguments import check_names
 from stream.base.errors import ArgumentError
 from stream.order.frames import Frames
 from stream.order.select import Select
 from stream.order.vector import Vector
+from stream.statistics.normalize import Normalize
 
 if TYPE_CHECKING:
-    from stream.format.names import VectorName
     from stream.loader.loader import Loader
     from stream.loader.open_mixture import OpenMixture
 
 Converted = TypeVar("Converted")
+Need = Literal["action", "state", "language"]
+_P = ParamSpec("_P")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +52,60 @@ class TrainerSample:
         return getattr(self, key)
 
 
-def check_data(mixture: OpenMixture, needs: Sequence[VectorName]) -> None:
-    """Raise ArgumentError for a depth camera, or a dataset without a vector that the trainer needs."""
+class Conversion:
+    """Base of the conversions to the batches of a trainer."""
+
+    takes_normalized: ClassVar[bool] = True
+    """Whether values may be normalised before; False if the trainer's own code normalises."""
+
+    def check_transforms(self, transforms: Sequence[Any]) -> None:
+        """Raise ArgumentError for a normalisation after the conversion, or of a trainer that normalises by itself."""
+        is_after = False
+        for transform in transforms:
+            is_after |= transform is self
+            if isinstance(transform, Normalize) and not self.takes_normalized:
+                raise ArgumentError(f"transforms: {transform!r}, and the trainer normalises by itself; leave it out")
+            if isinstance(transform, Normalize) and is_after:
+                raise ArgumentError(
+                    f"normalize: {transform!r} comes after the conversion to the trainer's keys; take the sample's "
+                    "own normalize=, or replace(sample, transforms=[normalize, *sample.transforms])"
+                )
+
+
+def with_known_arguments(function: Callable[_P, TrainerSample]) -> Callable[_P, TrainerSample]:
+    """Make a trainer's ``sample`` refuse an unknown keyword argument with the closest name of its signature."""
+    parameter_names = tuple(inspect.signature(function).parameters)
+    owner = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> TrainerSample:
+        check_names(kwargs, parameter_names, owner=owner)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def check_data(mixture: OpenMixture, needs: Sequence[Need], *, cameras: Sequence[str]) -> None:
+    """Raise ArgumentError for data that a conversion does not fit.
+
+    Args:
+        mixture: Data of a loader.
+        needs: Values that batches, and of the vectors every dataset, must have.
+        cameras: Names of the cameras that batches must have.
+    """
+    spec = mixture.sample_spec
+    for name in needs:
+        if getattr(spec, name) is None:
+            raise ArgumentError(f"{name}=None, and this trainer takes it; keep the {name} of its sample")
     if depth := [camera.frames for camera in mixture.cameras if camera.is_depth]:
         raise ArgumentError(f"cameras: {', '.join(depth)}: this trainer takes pictures of colour; leave depth out")
-    for vector_name in needs:
+    available = [camera.frames for camera in mixture.cameras]
+    if spec.frames.decode == "device" or not {f"frames/{name}" for name in cameras} <= {*available}:
+        raise ArgumentError(
+            f"frames={spec.frames!r:.200}; this trainer takes decoded frames of {', '.join(cameras)}; change "
+            "other fields: replace(sample.frames, size=(224, 224))"
+        )
+    for vector_name in (name for name in needs if name != "language"):
         vectors = zip(mixture.names, mixture.spec.vectors(vector_name), strict=True)
         if lacking := [name for name, vector in vectors if not vector.size]:
             raise ArgumentError(

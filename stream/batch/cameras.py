@@ -148,7 +148,7 @@ def _load_camera(
     index_by_camera = {name: [_index_of(name, stored) for stored in stored_cameras] for name in request.camera_names}
     for camera_name, indices in index_by_camera.items():
         if max(indices) < 0 and not (frames.on_missing_camera == "mask" and size):
-            raise _no_camera(camera_name, fields)
+            raise _no_camera(camera_name, fields, is_masked=frames.on_missing_camera == "mask")
     # A name and a role may be the same camera.
     member_indices = tuple(
         tuple(dict.fromkeys(index for index in indices if index >= 0))
@@ -167,10 +167,11 @@ def _load_camera(
     return LoadedCamera(request.suffix, shape, member_indices, is_depth == {True}, resize, sources)
 
 
-def _no_camera(camera_name: str | None, fields: Sequence[Fields]) -> ArgumentError:
+def _no_camera(camera_name: str | None, fields: Sequence[Fields], *, is_masked: bool) -> ArgumentError:
     stored = set().union(*(camera.keys for member in fields for camera in member.stored_cameras)) - {""}
     has_pairs = any(member.layout == "pairs" for member in fields)
     hint = "; pairs have one camera, `--layout frames --cameras all` stores all" if has_pairs else ""
+    hint = "; on_missing_camera='mask' takes its size from size=" if is_masked else hint
     return ArgumentError(
         f"cameras: no dataset of the mixture stores {camera_name!r}; they store {', '.join(sorted(stored))}{hint}"
     )

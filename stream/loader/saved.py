@@ -45,13 +45,18 @@ class SavedTransforms:
         """Return transforms with the file's normalisations at their positions.
 
         Args:
-            transforms: Transforms that are code; if they normalise already, they stay as they are.
+            transforms: Transforms that are code; if they normalise already, they stay as they are. Where a trainer's
+                sample normalises, the file's numbers replace it.
         """
         if any(isinstance(transform, Normalize) for transform in transforms):
             return list(transforms)
-        has_numbers = any(isinstance(entry, Normalize) for entry in self.entries)
+        normalizers = [entry for entry in self.entries if isinstance(entry, Normalize)]
+        is_deferred = [isinstance(transform, DeferredNormalize) for transform in transforms]
+        if normalizers and sum(is_deferred) == len(normalizers):
+            numbers = iter(normalizers)
+            return [next(numbers) if deferred else item for deferred, item in zip(is_deferred, transforms, strict=True)]
         code_transforms = iter(
-            [item for item in transforms if not (has_numbers and isinstance(item, DeferredNormalize))]
+            [item for item in transforms if not (normalizers and isinstance(item, DeferredNormalize))]
         )
         restored: list[Any] = []
         for entry in self.entries:

@@ -11,7 +11,6 @@ from stream.base.errors import ArgumentError
 from stream.base.plain_values import canonical_columns, drop_names
 from stream.base.value_object import ValueObject, known_fields
 from stream.format.names import VectorName
-from stream.format.spaces import SpaceName
 from stream.order.window import canonical_steps
 from stream.policy.relative import Poses, RelativeTo
 from stream.policy.rotations import ROTATIONS, Rotation
@@ -22,7 +21,7 @@ Space = Literal["oxe", "eef_delta", "joint", "eef"]
 Reduction = Literal["sum", "mean", "first"]
 Unmapped = Literal["error", "mask", "drop"]
 UnknownUnits = Literal["error", "keep"]
-SPACES: dict[VectorName, tuple[SpaceName, ...]] = {"action": get_args(ActionSpace), "state": get_args(StateSpace)}
+SPACES: dict[VectorName, tuple[Space, ...]] = {"action": get_args(ActionSpace), "state": get_args(StateSpace)}
 MOST_STEPS = 100_000
 STEP_LIMITS = {"steps": 1, "start": -MOST_STEPS}
 """Least value of each count of steps, which may also be a time."""

@@ -384,6 +384,9 @@ def bind_transforms(transforms: Sequence[Any], data: Mixture, normalize: Any = N
                 f"the {vector_key} would be normalised twice, by {' and '.join(map(repr, normalizers))}; leave one out "
                 "of transforms, or give normalize=False"
             )
+    for transform in bound:
+        if hasattr(transform, "check_transforms"):
+            transform.check_transforms(bound)
     return tuple(bound)
 
 

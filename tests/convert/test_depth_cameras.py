@@ -358,8 +358,9 @@ def test_colour_and_depth_make_no_one_camera(dataset: RldsDataset, root: Path, t
 
 
 def test_trainers_of_pictures_refuse_depth(root: Path) -> None:
+    sample = lerobot_adapter.sample(cameras=["primary", "near"])
     with pytest.raises(ArgumentError, match="depth/near: this trainer takes pictures of colour"):
-        lerobot_adapter.loader(root, "demo", batch_size=4, split="train", cameras=["primary", "near"])
+        make_loader(root, "demo", batch_size=4, split="train", **sample)
 
 
 def test_an_export_leaves_depth_out_and_says_so(root: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -105,13 +105,12 @@ def test_a_part_of_the_files_is_damage_that_a_copy_mends(tmp_path: Path, capsys:
 def test_actions_of_openpis_converters_reach_the_adapters_which_refuse_a_dataset_without(tmp_path: Path) -> None:
     for name, keys in (("named", ("actions", "state")), ("other", ("command", "joints"))):
         assert convert(write_numbered(tmp_path / name, keys=keys), tmp_path / "out") == 0
-    options: dict[str, Any] = {"batch_size": 4, "normalize": False, "action_horizon": 2}
-    only = {"base_0_rgb": "primary"}
-    batch = openpi.loader(tmp_path / "out", "named", cameras=only, **options).batch_at(0)
+    sample = openpi.sample(action_horizon=2, cameras={"base_0_rgb": "primary"}, normalize=False)
+    batch = make_loader(tmp_path / "out", "named", batch_size=4, **sample).batch_at(0)
     assert batch["state"][:, :2].any() and batch["actions"][..., :3].any()
-    for make, arguments in ((openpi.loader, {**options, "cameras": only}), (lerobot_adapter.loader, {"batch_size": 4})):
+    for trainer_sample in (sample, lerobot_adapter.sample()):
         with pytest.raises(ArgumentError, match=r"action: other have none, and this trainer would learn zeros"):
-            make(tmp_path / "out", "other", **arguments)
+            make_loader(tmp_path / "out", "other", batch_size=4, **trainer_sample)
 
 
 def test_a_dry_run_counts_frames_exactly_and_names_missing_files(

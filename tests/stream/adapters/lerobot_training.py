@@ -28,7 +28,7 @@ from lerobot.policies.act.configuration_act import ACTConfig
 from lerobot.policies.act.modeling_act import ACTPolicy
 from lerobot.policies.act.processor_act import make_act_pre_post_processors
 
-from stream import Loader
+from stream import Loader, make_loader
 from stream.adapters import lerobot
 from stream.torch import as_tensors, to_device
 
@@ -118,8 +118,7 @@ def train(batches: Iterable[Any], stats: Any, sizes: dict[str, int], shape: tupl
 if __name__ == "__main__":
     root, folder = map(Path, sys.argv[1:])
     torch.set_num_threads(1)
-    arguments: dict[str, Any] = {"policy": lerobot.Window(None, CHUNK), "batch_size": ROWS}
-    loader = lerobot.loader(root, DATASET, num_workers=1, **arguments)
+    loader = make_loader(root, DATASET, batch_size=ROWS, num_workers=1, **lerobot.sample(chunk_size=CHUNK))
     lerobot_dataset = write_own(loader, folder)
     sizes = {STATE: len(loader.state_names[DATASET]), "action": len(loader.action_names[DATASET])}
     shape = loader.batch_at(0)[IMAGE].shape[1:]

@@ -1,27 +1,52 @@
-"""The values of episodes as ``make_loader`` gives them, to compare batches of trainers with."""
+"""The values of episodes as ``make_loader`` gives them, to compare batches of trainers with; and changes of samples."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stream import Loader, make_loader
+from stream import Frames, Loader, make_loader
+from stream.adapters.sample import TrainerSample
 
-UNITS: dict[str, Any] = {"action_space": "eef_delta", "state_space": "eef"}
+UNITS: dict[str, Any] = {"action": {"space": "eef_delta"}, "state": {"space": "eef"}}
+
+
+def changed(sample: TrainerSample, **changes: Any) -> TrainerSample:
+    """Return a sample with other arguments; a mapping changes fields of an object, such as ``action``."""
+    objects = {
+        name: replace(getattr(sample, name), **value) if isinstance(value, Mapping) else value
+        for name, value in changes.items()
+    }
+    return replace(sample, **objects)
+
+
+def keep_units(sample: TrainerSample) -> TrainerSample:
+    """Return a sample that takes datasets whose units no source specifies."""
+    vectors = {name: {"on_unknown_units": "keep"} for name in ("action", "state") if sample[name] is not None}
+    return changed(sample, **vectors)
+
+
+def statistics_of(loader: Loader) -> dict[str, Any]:
+    """Return the statistics that a loader normalises by, by vector and dataset."""
+    assert loader.normalize is not None
+    return {**loader.normalize.statistics}
 
 
 class Raw:
     """The steps of a dataset with an action: frames, action, state and instruction, by episode and step.
 
-    ``root`` has the layout ``frames``; ``arguments`` are further ones of ``make_loader``.
+    ``root`` has the layout ``frames``; ``arguments`` are further ones of ``make_loader``, ``action`` a mapping.
     """
 
-    def __init__(self, root: Path, dataset: str, **arguments: Any) -> None:
+    def __init__(self, root: Path, dataset: str, *, action: Mapping[str, Any] | None = None, **arguments: Any) -> None:
         def load(batch_size: int) -> Loader:
             chosen: Any = {"batch_size": batch_size, "shuffle": "none", **arguments}
-            return make_loader(root, dataset, frames=[0], cameras=["primary"], horizon=1, **chosen)
+            frames = Frames([0], cameras=["primary"])
+            return make_loader(root, dataset, frames=frames, action={"steps": 1, **(action or {})}, **chosen)
 
         loader = load(1)
         self.batch = load(sum(loader.sizes.values())).batch_at(0)

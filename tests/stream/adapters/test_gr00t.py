@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from stream import ArgumentError
+from stream import ArgumentError, Loader, make_loader
 from stream.adapters import gr00t
-from tests.stream.adapters.raw import UNITS, Raw, places
+from tests.stream.adapters.raw import UNITS, Raw, changed, places
+
+
+def open_gr00t(root: Path, *, units: Any = UNITS, batch_size: int = 4, **options: Any) -> Loader:
+    sample = changed(gr00t.sample(**{"action_horizon": 4, **options}), **units)
+    return make_loader(root, "droid", batch_size=batch_size, shuffle="none", **sample)
 
 
 def test_steps_have_complete_chunks_of_the_named_dimensions(frames_root: Path) -> None:
     keys = {"position": ["x", "y", "z"], "gripper": ["gripper"]}
-    loader = gr00t.loader(
-        frames_root, "droid", batch_size=24, action_horizon=4, shuffle="none", frames=[-1, 0], action_keys=keys, **UNITS
-    )
+    loader = open_gr00t(frames_root, batch_size=24, frames=[-1, 0], action_keys=keys)
     raw, batch = Raw(frames_root, "droid", **UNITS), loader.batch_at(0)
     assert sum(loader.sizes.values()) == sum(count - 3 - 1 for count in raw.length.values())
     for (episode, t), step in zip(places(loader), gr00t.steps(batch), strict=True):
@@ -33,7 +37,7 @@ def test_steps_have_complete_chunks_of_the_named_dimensions(frames_root: Path) -
 
 def test_statistics_are_those_of_the_data_by_key(frames_root: Path) -> None:
     keys = {"position": ["x", "y", "z"], "gripper": ["gripper"]}
-    loader = gr00t.loader(frames_root, "droid", batch_size=4, action_horizon=4, action_keys=keys, **UNITS)
+    loader = open_gr00t(frames_root, action_keys=keys)
     statistics = gr00t.statistics(loader)
     values = Raw(frames_root, "droid", split="train", **UNITS).batch["action"][:, 0]
     assert {name: set(by_key) for name, by_key in statistics.items()} == {"state": {"state"}, "action": set(keys)}
@@ -46,9 +50,9 @@ def test_statistics_are_those_of_the_data_by_key(frames_root: Path) -> None:
 
 
 def test_members_of_other_dimensions_and_unknown_names_are_errors(frames_root: Path) -> None:
-    with pytest.raises(ArgumentError, match="take one state_space"):
-        gr00t.loader(frames_root, "droid,viola", batch_size=4, action_horizon=4)
+    with pytest.raises(ArgumentError, match=r"state of viola is .*; take one space, or load them separately"):
+        make_loader(frames_root, "droid,viola", batch_size=4, **gr00t.sample(action_horizon=4))
     with pytest.raises(ArgumentError, match="action_keys: no dimension 'gripped'"):
-        gr00t.loader(frames_root, "droid", batch_size=4, action_horizon=4, action_keys={"hand": ["gripped"]}, **UNITS)
+        open_gr00t(frames_root, action_keys={"hand": ["gripped"]})
     with pytest.raises(ArgumentError, match="none has the 100 steps that its actions take"):
-        gr00t.loader(frames_root, "droid", batch_size=4, action_horizon=100, **UNITS)
+        open_gr00t(frames_root, action_horizon=100)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from stream import ArgumentError
+from stream import Loader, make_loader
 from stream.adapters import latent_action
-from tests.stream.adapters.raw import Raw, places
+from tests.stream.adapters.raw import Raw, changed, places
 
 
 def test_the_second_frame_is_an_offset_later_or_the_last(frames_root: Path) -> None:
-    arguments: dict[str, Any] = {"batch_size": 40, "shuffle": "none", "image_size": (64, 64), "filters": None}
-    lapa = latent_action.lapa_loader(frames_root, "viola", offset=4, **arguments)
-    univla = latent_action.univla_loader(frames_root, "viola", offset=4, **arguments)
+    def load(preset: latent_action.Preset) -> Loader:
+        sample = changed(latent_action.sample(preset, offset=4, image_size=(64, 64)), select={"where": None})
+        return make_loader(frames_root, "viola", batch_size=40, shuffle="none", **sample)
+
+    lapa, univla = load("lapa"), load("univla")
     raw, video, videos = Raw(frames_root, "viola"), lapa.batch_at(0)["video"], univla.batch_at(0)["videos"]
     assert (video.shape, video.dtype) == ((40, 3, 2, 64, 64), np.float32)
     assert (videos.shape, videos.dtype) == ((40, 2, 3, 64, 64), np.float32)
@@ -28,15 +29,17 @@ def test_the_second_frame_is_an_offset_later_or_the_last(frames_root: Path) -> N
 
 
 def test_instructions_have_no_punctuation(frames_root: Path) -> None:
-    loader = latent_action.univla_loader(frames_root, "bridge,rt1", batch_size=8)
+    loader = make_loader(frames_root, "bridge,rt1", batch_size=8, **latent_action.sample("univla"))
     batch = loader.batch_at(0)
     expected = [ref.language.lower().replace(",", "") for ref in loader.describe(0)]
     assert batch["task_instruction"] == expected != [ref.language for ref in loader.describe(0)]
     assert batch["dataset_names"] == [ref.dataset for ref in loader.describe(0)]
 
 
-def test_a_pairs_root_takes_complete_pairs(oxe_root: Path) -> None:
-    with pytest.raises(ArgumentError, match="take bounds='inside'"):
-        latent_action.lapa_loader(oxe_root, "bridge", batch_size=4, bounds="clamp")
-    batch = latent_action.lapa_loader(oxe_root, "bridge", batch_size=4).batch_at(0)
+def test_a_pairs_root_takes_complete_pairs(oxe_root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    loader = make_loader(oxe_root, "bridge", batch_size=4, **latent_action.sample())
+    assert "no sample beyond the edges of bridge, which hold only complete pairs" in caplog.text
+    inside = changed(latent_action.sample(), frames={"edges": "drop"})
+    assert loader.sizes == make_loader(oxe_root, "bridge", batch_size=4, **inside).sizes
+    batch = loader.batch_at(0)
     assert batch["video"].shape == (4, 3, 2, 256, 256) and 0 <= batch["video"].min() < batch["video"].max() <= 1

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from stream import ArgumentError, Loader
+from stream import ArgumentError, Loader, make_loader
 from stream.adapters import lerobot
-from tests.stream.adapters.raw import Raw, places
+from tests.stream.adapters.raw import Raw, changed, places
 
 WINDOWS = {"act": (None, range(100)), "diffusion": (range(-1, 1), range(-1, 15)), "smolvla": (range(0, 1), range(50))}
 
 
-def open_lerobot(root: Path, **arguments: Any) -> Loader:
-    return lerobot.loader(root, "viola", **{"batch_size": 12, "shuffle": "none", **arguments})
+def open_lerobot(root: Path, preset: lerobot.Policy = "act", **options: Any) -> Loader:
+    return make_loader(root, "viola", batch_size=12, shuffle="none", **lerobot.sample(preset, **options))
 
 
 @pytest.mark.parametrize("policy", WINDOWS)
 def test_windows_repeat_the_edges_of_the_episode(frames_root: Path, policy: lerobot.Policy) -> None:
-    loader = open_lerobot(frames_root, policy=policy)
+    loader = open_lerobot(frames_root, policy)
     raw, batch = Raw(frames_root, "viola"), loader.batch_at(0)
     seen, ahead = WINDOWS[policy]
     image, state = batch["observation.images.primary"], batch["observation.state"]
@@ -43,7 +44,7 @@ def test_windows_repeat_the_edges_of_the_episode(frames_root: Path, policy: lero
 
 
 def test_before_the_episode_is_padding_and_the_camera_is_there(frames_root: Path) -> None:
-    batch = open_lerobot(frames_root, policy=lerobot.Window(3, 5)).batch_at(0)
+    batch = open_lerobot(frames_root, "smolvla", n_obs_steps=3, chunk_size=5).batch_at(0)
     at = batch["frame_index"]
     assert (at == 0).any()
     assert batch["observation.images.primary_padding_mask"].all()
@@ -53,9 +54,11 @@ def test_before_the_episode_is_padding_and_the_camera_is_there(frames_root: Path
 
 
 def test_diffusion_leaves_out_the_last_seven_steps(frames_root: Path) -> None:
-    loader = open_lerobot(frames_root, policy="diffusion")
+    loader = open_lerobot(frames_root, "diffusion")
     raw = Raw(frames_root, "viola")
     assert set(places(loader)) == {(e, s) for e, s in raw.rows if s < raw.length[e] - 7}
+    fewer = make_loader(frames_root, "viola", batch_size=4, **lerobot.sample("diffusion", drop_n_last_frames=8))
+    assert sum(fewer.sizes.values()) == sum(s < raw.length[e] - 8 for e, s in raw.rows)
     assert sum(open_lerobot(frames_root).sizes.values()) == len(raw.rows)
 
 
@@ -74,6 +77,19 @@ def test_cameras_take_the_names_of_the_policy(frames_root: Path) -> None:
     assert batch["observation.images.hand_padding_mask"].all()
 
 
+def test_a_camera_that_no_dataset_stores_is_an_error_or_masked(frames_root: Path) -> None:
+    sample = lerobot.sample(cameras=["primary", "wrist"], image_size=(32, 48))
+    with pytest.raises(ArgumentError, match="no dataset of the mixture stores 'wrist'"):
+        make_loader(frames_root, "bridge", batch_size=4, **sample)
+    masked = changed(sample, frames={"on_missing_camera": "mask"})
+    batch = make_loader(frames_root, "bridge", batch_size=4, **masked).batch_at(0)
+    assert batch["observation.images.wrist"].shape == (4, 3, 32, 48)
+    assert not batch["observation.images.wrist"].any() and batch["observation.images.primary"].any()
+    assert not batch["observation.images.wrist_padding_mask"].any()
+    with pytest.raises(ArgumentError, match="on_missing_camera='mask' takes its size from size="):
+        make_loader(frames_root, "bridge", batch_size=4, **changed(masked, frames={"size": None}))
+
+
 def test_statistics_are_those_of_the_data(frames_root: Path) -> None:
     loader = open_lerobot(frames_root)
     stats = lerobot.dataset_stats(loader)
@@ -84,6 +100,33 @@ def test_statistics_are_those_of_the_data(frames_root: Path) -> None:
     assert stats["observation.images.primary"]["std"].shape == (3, 1, 1)
 
 
-def test_an_unknown_policy_is_an_error(frames_root: Path) -> None:
-    with pytest.raises(ArgumentError, match="policy='act2'; expected act, diffusion, smolvla, or a Window"):
-        open_lerobot(frames_root, policy="act2")
+def test_features_are_those_of_the_batch_and_of_the_statistics(frames_root: Path) -> None:
+    cameras = {"observation.images.top": "primary", "observation.images.hand": "wrist"}
+    for options in ({"cameras": cameras}, {"cameras": cameras, "image_size": (32, 48)}):
+        loader = open_lerobot(frames_root, **options)
+        inputs, outputs = lerobot.features(loader)
+        batch, stats = loader.batch_at(0), lerobot.dataset_stats(loader)
+        assert list(inputs) == ["observation.images.top", "observation.images.hand", "observation.state"]
+        assert [feature["type"] for feature in inputs.values()] == ["VISUAL", "VISUAL", "STATE"]
+        assert (list(outputs), outputs["action"]["type"]) == (["action"], "ACTION")
+        for key, feature in inputs.items():
+            assert batch[key].shape[1:] == feature["shape"]
+        assert batch["action"].shape[2:] == stats["action"]["mean"].shape == outputs["action"]["shape"]
+        assert stats["observation.state"]["mean"].shape == inputs["observation.state"]["shape"]
+        assert stats.keys() == inputs.keys() | outputs.keys()
+    for preset in ("diffusion", "smolvla"):
+        assert lerobot.features(open_lerobot(frames_root, preset, cameras=cameras))[0]["observation.images.top"] == {
+            "type": "VISUAL",
+            "shape": (3, 64, 64),
+        }
+
+
+def test_without_a_state_there_is_no_feature_of_it(frames_root: Path) -> None:
+    loader = make_loader(frames_root, "viola", batch_size=4, **replace(lerobot.sample(), state=None))
+    assert list(lerobot.features(loader)[0]) == ["observation.images.primary"]
+    assert not [key for key in loader.batch_at(0) if "state" in key]
+
+
+def test_an_unknown_policy_is_an_error() -> None:
+    with pytest.raises(ArgumentError, match="preset='act2'; expected one of act, diffusion, smolvla"):
+        lerobot.sample("act2")  # type: ignore[arg-type]

@@ -8,19 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream import Loader
-from stream.adapters import normalization, octo
-from tests.stream.adapters.raw import Raw, places
+from stream import Loader, make_loader
+from stream.adapters import octo
+from tests.stream.adapters.raw import Raw, keep_units, places, statistics_of
+
+OXE: dict[str, Any] = {"action": {"space": "oxe"}}
 
 
-def open_octo(root: Path, mixture: str = "viola", **arguments: Any) -> Loader:
-    return octo.loader(root, mixture, **{"batch_size": 40, "shuffle": "none", "normalize": False, **arguments})
+def open_octo(root: Path, mixture: str = "viola", *, shuffle: str = "none", **options: Any) -> Loader:
+    sample = keep_units(octo.sample(**{"normalize": False, **options}))
+    return make_loader(root, mixture, batch_size=40, shuffle=shuffle, **sample)
 
 
 @pytest.mark.parametrize(("width", "ahead"), [(1, 1), (2, 4), (3, 5)])
 def test_chunks_masks_and_histories_without_goals(frames_root: Path, width: int, ahead: int) -> None:
     loader = open_octo(frames_root, window_size=width, action_horizon=ahead, goals=False)
-    raw, batch = Raw(frames_root, "viola", action_space="oxe"), loader.batch_at(0)
+    raw, batch = Raw(frames_root, "viola", **OXE), loader.batch_at(0)
     seen = batch["observation"]
     assert sorted(places(loader)) == sorted(raw.rows)
     for row, (episode, t) in enumerate(places(loader)):
@@ -38,7 +41,7 @@ def test_chunks_masks_and_histories_without_goals(frames_root: Path, width: int,
 
 def test_a_row_keeps_its_goal_image_or_its_instruction(frames_root: Path) -> None:
     loader = open_octo(frames_root, sizes={"primary": (64, 64)})
-    raw, batch = Raw(frames_root, "viola", action_space="oxe"), loader.batch_at(0)
+    raw, batch = Raw(frames_root, "viola", **OXE), loader.batch_at(0)
     task, masks, kept = batch["task"], batch["task"]["pad_mask_dict"], 0
     for row, (episode, t) in enumerate(places(loader)):
         last, goal = raw.length[episode] - 1, int(task["timestep"][row])
@@ -66,7 +69,7 @@ def test_the_probability_of_goal_images(frames_root: Path, probability: float) -
 
 
 def test_a_camera_that_a_dataset_lacks_is_padding(frames_root: Path) -> None:
-    loader = open_octo(frames_root, "bridge,viola", shuffle="global", unknown_units="keep")
+    loader = open_octo(frames_root, "bridge,viola", shuffle="global")
     batch = loader.batch_at(0)
     has_wrist = np.array([ref.dataset == "viola" for ref in loader.describe(0)])
     mask = batch["observation"]["pad_mask_dict"]["image_wrist"]
@@ -78,7 +81,7 @@ def test_a_camera_that_a_dataset_lacks_is_padding(frames_root: Path) -> None:
 
 def test_actions_have_mean_0_and_deviation_1_and_the_gripper_stays(frames_root: Path) -> None:
     plain, scaled = (open_octo(frames_root, normalize=normalize).batch_at(0)["action"] for normalize in (False, True))
-    numbers = normalization(open_octo(frames_root, normalize=True)).statistics["action"]["viola"]
+    numbers = statistics_of(open_octo(frames_root, normalize=True))["action"]["viola"]
     expected = (plain - numbers.mean) / numbers.std
     np.testing.assert_allclose(scaled[..., :6], expected[..., :6], atol=1e-4)
     np.testing.assert_array_equal(scaled[..., 6], plain[..., 6])
@@ -87,8 +90,13 @@ def test_actions_have_mean_0_and_deviation_1_and_the_gripper_stays(frames_root: 
 @pytest.mark.parametrize(("width", "ahead"), [(1, 1), (2, 4), (3, 5)])
 def test_steps_without_an_action_are_no_part_of_the_episode(frames_root: Path, width: int, ahead: int) -> None:
     arguments: dict[str, Any] = {"window_size": width, "action_horizon": ahead, "sizes": {"primary": (64, 64)}}
-    loader = open_octo(frames_root, "bridge", proprio=True, unknown_units="keep", **arguments)
-    raw = Raw(frames_root, "bridge", action_space="oxe", state_space="eef", unknown_units="keep")
+    loader = open_octo(frames_root, "bridge", proprio=True, **arguments)
+    raw = Raw(
+        frames_root,
+        "bridge",
+        action={"space": "oxe", "on_unknown_units": "keep"},
+        state={"space": "eef", "on_unknown_units": "keep"},
+    )
     batch = loader.batch_at(0)
     seen, cut = batch["observation"], 0
     for row, (episode, t) in enumerate(places(loader)):
@@ -107,7 +115,7 @@ def test_steps_without_an_action_are_no_part_of_the_episode(frames_root: Path, w
 
 def test_a_goal_is_never_a_step_without_an_action(frames_root: Path) -> None:
     loader = open_octo(frames_root, "bridge", keep_image_prob=1.0, sizes={"primary": (64, 64)})
-    raw, goals_at_t = Raw(frames_root, "bridge", action_space="oxe"), 0
+    raw, goals_at_t = Raw(frames_root, "bridge", **OXE), 0
     for number in range(4):
         batch = loader.batch_at(number)
         task, masks = batch["task"], batch["task"]["pad_mask_dict"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stream import ArgumentError, Loader, make_loader
-from stream.adapters import normalization, openpi
-from tests.stream.adapters.raw import UNITS, Raw, places
+from stream import ArgumentError, Frames, Loader, Select, Vector, make_loader
+from stream.adapters import openpi
+from tests.stream.adapters.raw import UNITS, Raw, changed, keep_units, places, statistics_of
 
 
-def open_openpi(root: Path, mixture: str = "viola", **arguments: Any) -> Loader:
-    arguments = {"batch_size": 32, "shuffle": "none", **UNITS, **arguments}
-    return openpi.loader(root, mixture, action_horizon=6, **arguments)
+def open_openpi(
+    root: Path, mixture: str = "viola", *, units: Any = UNITS, shuffle: str = "none", **options: Any
+) -> Loader:
+    sample = keep_units(changed(openpi.sample(action_horizon=6, **options), **units))
+    return make_loader(root, mixture, batch_size=32, shuffle=shuffle, **sample)
 
 
 def test_keys_types_and_shapes_are_those_of_openpi(frames_root: Path) -> None:
@@ -51,29 +54,29 @@ def test_a_chunk_repeats_the_last_action_of_the_episode_and_pads_with_zeros(fram
     assert not batch["actions"][..., 7:].any() and not batch["state"][..., 7:].any()
 
 
-@pytest.mark.parametrize("model", ["pi0", "pi05"])
-def test_values_are_normalised_by_the_statistics_of_all_members(frames_root: Path, model: openpi.Model) -> None:
+@pytest.mark.parametrize("preset", ["pi0", "pi05"])
+def test_values_are_normalised_by_the_statistics_of_all_members(frames_root: Path, preset: openpi.Preset) -> None:
     plain, scaled = (
-        open_openpi(frames_root, "droid,viola", model=model, normalize=normalize).batch_at(0)
+        open_openpi(frames_root, "droid,viola", preset=preset, normalize=normalize).batch_at(0)
         for normalize in (False, True)
     )
-    statistics = normalization(open_openpi(frames_root, "droid,viola", model=model)).statistics
+    statistics = statistics_of(open_openpi(frames_root, "droid,viola", preset=preset))
     for key, name in (("actions", "action"), ("state", "state")):
         numbers = statistics[name]["viola"]
         assert np.array_equal(numbers.mean, statistics[name]["droid"].mean)
         expected = (plain[key][..., :7] - numbers.mean) / (numbers.std + 1e-6)
-        if model == "pi05":
+        if preset == "pi05":
             expected = (plain[key][..., :7] - numbers.q01) / (numbers.q99 - numbers.q01 + 1e-6) * 2 - 1
         np.testing.assert_allclose(scaled[key][..., :7], expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize(("model", "value"), [("pi0", 0), ("pi05", -1), ("pi0_fast", -1)])
+@pytest.mark.parametrize(("preset", "value"), [("pi0", 0), ("pi05", -1), ("pi0_fast", -1)])
 def test_a_dimension_that_does_not_vary_is_what_openpi_makes_of_it(
-    frames_root: Path, model: openpi.Model, value: float
+    frames_root: Path, preset: openpi.Preset, value: float
 ) -> None:
-    arguments: Any = {"action_space": "oxe", "state_space": None, "model": model}
+    arguments: Any = {"units": {"action": {"space": "oxe"}}, "preset": preset}
     loader = open_openpi(frames_root, "language_table", **arguments)
-    numbers = normalization(loader).statistics["action"]["language_table"]
+    numbers = statistics_of(loader)["action"]["language_table"]
     still = np.flatnonzero(numbers.min == numbers.max)
     plain = open_openpi(frames_root, "language_table", **arguments, normalize=False)
     assert numbers.mean[still].tolist() == [0, 0, 0, 0, 1]
@@ -82,7 +85,7 @@ def test_a_dimension_that_does_not_vary_is_what_openpi_makes_of_it(
 
 
 def test_frames_keep_their_shape_between_black_borders(frames_root: Path) -> None:
-    batch = open_openpi(frames_root, image_size=(48, 96), batch_size=2).batch_at(0)
+    batch = open_openpi(frames_root, image_size=(48, 96)).batch_at(0)
     raw = Raw(frames_root, "viola", **UNITS)
     frame = raw.value("frames/primary", *places(open_openpi(frames_root))[0])[0]
     image = batch["image"]["base_0_rgb"][0]
@@ -92,7 +95,7 @@ def test_frames_keep_their_shape_between_black_borders(frames_root: Path) -> Non
 
 
 def test_a_camera_that_a_dataset_lacks_is_black_and_masked(frames_root: Path) -> None:
-    loader = open_openpi(frames_root, "bridge,viola", unknown_units="keep", shuffle="global")
+    loader = open_openpi(frames_root, "bridge,viola", shuffle="global")
     batch = loader.batch_at(0)
     has_wrist = [ref.dataset == "viola" for ref in loader.describe(0)]
     assert batch["image_mask"]["left_wrist_0_rgb"].tolist() == has_wrist
@@ -101,7 +104,7 @@ def test_a_camera_that_a_dataset_lacks_is_black_and_masked(frames_root: Path) ->
 
 
 def test_pi0_fast_has_its_own_views_all_valid_and_no_padding(frames_root: Path) -> None:
-    batch = open_openpi(frames_root, model="pi0_fast").batch_at(0)
+    batch = open_openpi(frames_root, preset="pi0_fast").batch_at(0)
     assert list(batch["image"]) == ["base_0_rgb", "base_1_rgb", "wrist_0_rgb"]
     assert all(mask.all() for mask in batch["image_mask"].values()) and not batch["image"]["base_1_rgb"].any()
     assert (batch["state"].shape, batch["actions"].shape) == ((32, 7), (32, 6, 7))
@@ -109,17 +112,19 @@ def test_pi0_fast_has_its_own_views_all_valid_and_no_padding(frames_root: Path) 
 
 def test_droid_draws_cameras_and_instructions_as_openpi_does(frames_root: Path) -> None:
     """openpi takes a camera with probability 1/2 and an instruction with 1/3; empty ones are not drawn here."""
-    batches = openpi.droid_loader(frames_root, batch_size=256, image_size=(64, 64), normalize=False)
-    arguments: Any = {"batch_size": 256, "frames": [0], "cameras": list(openpi.DROID_EXTERIOR), "horizon": 16}
-    spec = batches.data.sample_spec
+    sample = openpi.sample("pi05_droid", image_size=(64, 64), normalize=False)
+    batches = make_loader(frames_root, "droid", batch_size=256, **sample)
+    action, state = openpi.DROID_COLUMNS
+    assert batches.spec.action == Vector(16, columns=action) and batches.spec.state == Vector(columns=state)
     plain = make_loader(
         frames_root,
         "droid",
-        filters=spec.filters,
-        action_columns=spec.action_columns,
-        state_columns=spec.state_columns,
+        batch_size=256,
+        frames=Frames([0], cameras=openpi.DROID_EXTERIOR),
+        action=batches.spec.action,
+        state=batches.spec.state,
+        select=batches.spec.select,
         columns=openpi.DROID_TEXTS,
-        **arguments,
     )
     first, counts = 0, Counter[tuple[int, int]]()
     for step in range(6):
@@ -131,7 +136,7 @@ def test_droid_draws_cameras_and_instructions_as_openpi_does(frames_root: Path) 
             if len(instructions) == len(set(instructions)) > 1:
                 counts[len(instructions), instructions.index(text)] += 1
         image = batch["image"]["base_0_rgb"]
-        shown = [(image == raw[f"frames/{name}"][:, 0]).all(axis=(1, 2, 3)) for name in arguments["cameras"]]
+        shown = [(image == raw[f"frames/{name}"][:, 0]).all(axis=(1, 2, 3)) for name in openpi.DROID_EXTERIOR]
         assert (shown[0] ^ shown[1]).all()
         first += int(shown[0].sum())
         assert (batch["actions"][..., :8] >= -10).all() and not batch["actions"][..., 8:].any()
@@ -156,9 +161,11 @@ class Words:
         return tokens, tokens > 0
 
 
-@pytest.mark.parametrize(("model", "dims"), [("pi0", 0), ("pi05", 7)])
-def test_a_tokenizer_takes_the_prompt_and_for_pi05_the_state(frames_root: Path, model: openpi.Model, dims: int) -> None:
-    batch = open_openpi(frames_root, model=model, tokenizer=Words()).batch_at(0)
+@pytest.mark.parametrize(("preset", "dims"), [("pi0", 0), ("pi05", 7)])
+def test_a_tokenizer_takes_the_prompt_and_for_pi05_the_state(
+    frames_root: Path, preset: openpi.Preset, dims: int
+) -> None:
+    batch = open_openpi(frames_root, preset=preset, tokenizer=Words()).batch_at(0)
     texts = open_openpi(frames_root).batch_at(0)["prompt"]
     tokens, mask = batch["tokenized_prompt"], batch["tokenized_prompt_mask"]
     assert "prompt" not in batch and (tokens.dtype, mask.dtype) == (np.int32, bool)
@@ -168,7 +175,30 @@ def test_a_tokenizer_takes_the_prompt_and_for_pi05_the_state(frames_root: Path, 
 def test_what_does_not_fit_the_model_is_an_error(frames_root: Path) -> None:
     with pytest.raises(ArgumentError, match="action of viola has 7 dimensions, the model takes 6"):
         open_openpi(frames_root, action_dim=6)
-    with pytest.raises(ArgumentError, match="model='pi1'; expected one of pi0, pi05, pi0_fast"):
-        open_openpi(frames_root, model="pi1")
-    with pytest.raises(ArgumentError, match="TokenizeFASTInputs"):
-        open_openpi(frames_root, model="pi0_fast", tokenizer=Words())
+    with pytest.raises(ArgumentError, match="preset='pi1'; expected one of pi0, pi05, pi0_fast, pi0_droid, pi05_droid"):
+        open_openpi(frames_root, preset="pi1")
+    for preset in ("pi0_fast", "pi0_fast_droid"):
+        with pytest.raises(ArgumentError, match="TokenizeFASTInputs"):
+            open_openpi(frames_root, preset=preset, tokenizer=Words())
+
+
+DROID_VIEWS = {
+    "pi0_droid": ["base_0_rgb", "left_wrist_0_rgb", "right_wrist_0_rgb"],
+    "pi05_droid": ["base_0_rgb", "left_wrist_0_rgb", "right_wrist_0_rgb"],
+    "pi0_fast_droid": ["base_0_rgb", "base_1_rgb", "wrist_0_rgb"],
+}
+
+
+@pytest.mark.parametrize("preset", DROID_VIEWS)
+def test_a_preset_of_droid_has_its_model_and_16_joint_actions(frames_root: Path, preset: openpi.Preset) -> None:
+    sample = openpi.sample(preset)
+    loader = make_loader(frames_root, "droid", batch_size=8, **sample)
+    batch, dims = loader.batch_at(0), 8 if "fast" in preset else 32
+    assert (batch["actions"].shape, batch["state"].shape) == ((8, 16, dims), (8, dims))
+    assert list(batch["image"]) == DROID_VIEWS[preset]
+    assert loader.normalize is not None
+    assert loader.normalize.method == ("openpi_pi0" if preset == "pi0_droid" else "openpi_pi05")
+    assert sample.select.where == [list(condition) for condition in openpi.DROID_SUCCESS]
+    assert loader.describe()["droid"]["left_out"]["where"] > 0
+    with pytest.raises(ArgumentError, match="no dataset of the mixture stores"):
+        make_loader(frames_root, "viola", batch_size=8, **replace(sample, select=Select()))

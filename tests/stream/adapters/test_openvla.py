@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stream import Loader
-from stream.adapters import normalization, openvla
-from tests.stream.adapters.raw import Raw, places
+from stream import Loader, digest, make_loader
+from stream.adapters import openvla
+from tests.stream.adapters.raw import Raw, changed, keep_units, places, statistics_of
+
+OXE: dict[str, Any] = {"action": {"space": "oxe"}}
 
 
-def open_openvla(root: Path, mixture: str = "bridge", **arguments: Any) -> Loader:
-    return openvla.loader(root, mixture, **{"batch_size": 16, "shuffle": "none", **arguments})
+def open_openvla(
+    root: Path, mixture: str = "bridge", *, batch_size: int = 16, shuffle: str = "none", **options: Any
+) -> Loader:
+    return make_loader(root, mixture, batch_size=batch_size, shuffle=shuffle, **openvla.sample(**options))
 
 
 def test_keys_types_and_shapes(frames_root: Path) -> None:
@@ -24,15 +29,28 @@ def test_keys_types_and_shapes(frames_root: Path) -> None:
         "actions": ((16, 1, 7), "float32"),
         "action_bins": ((16, 1, 7), "int64"),
     }
-    oft = open_openvla(frames_root, "bridge,viola", chunk=4, wrist=True, proprio=True, unknown_units="keep").batch_at(0)
+    sample = keep_units(openvla.sample("openvla_oft", num_actions_chunk=4))
+    oft = make_loader(frames_root, "bridge,viola", batch_size=16, shuffle="none", **sample).batch_at(0)
     assert (oft["actions"].shape, oft["proprio"].shape) == ((16, 4, 7), (16, 7))
     assert oft["image_wrist"].shape == (16, 224, 224, 3)
     assert set(oft["dataset_names"]) == {"bridge", "viola"}
 
 
+def test_the_preset_of_oft_has_its_defaults_of_libero(frames_root: Path) -> None:
+    def load(**options: Any) -> Loader:
+        return make_loader(frames_root, "viola", batch_size=8, **openvla.sample(**options))
+
+    batch = load(preset="openvla_oft").batch_at(0)
+    assert batch["actions"].shape == (8, 8, 7) and {"image_wrist", "proprio"} <= batch.keys()
+    chosen = load(num_actions_chunk=8, wrist=True, proprio=True)
+    assert digest(chosen.batch_at(0)) == digest(batch)
+    plain = load(preset="openvla_oft", num_actions_chunk=1, wrist=False, proprio=False)
+    assert digest(plain.batch_at(0)) == digest(load().batch_at(0))
+
+
 def test_steps_that_openvla_drops_are_no_samples(frames_root: Path) -> None:
     loader = open_openvla(frames_root, batch_size=32)
-    raw = Raw(frames_root, "bridge", action_space="oxe")
+    raw = Raw(frames_root, "bridge", **OXE)
     ends = {(episode, step) for episode, count in raw.length.items() for step in (0, count - 1)}
     steps, action = raw.index.steps, raw.index.steps.array("action_oxe")
     every = list(zip(steps.array("episode").tolist(), steps.array("step").tolist(), strict=True))
@@ -41,8 +59,8 @@ def test_steps_that_openvla_drops_are_no_samples(frames_root: Path) -> None:
 
 
 def test_every_chunk_is_complete(frames_root: Path) -> None:
-    loader = open_openvla(frames_root, chunk=4, batch_size=20, normalize=False)
-    raw = Raw(frames_root, "bridge", action_space="oxe")
+    loader = open_openvla(frames_root, num_actions_chunk=4, batch_size=20, normalize=False)
+    raw = Raw(frames_root, "bridge", **OXE)
     batch = loader.batch_at(0)
     assert sum(loader.sizes.values()) == sum(count - 2 - 3 for count in raw.length.values()) == 20
     for row, (episode, step) in enumerate(places(loader)):
@@ -52,7 +70,7 @@ def test_every_chunk_is_complete(frames_root: Path) -> None:
 
 def test_actions_are_scaled_by_quantiles_and_the_gripper_is_not(frames_root: Path) -> None:
     plain, scaled = (open_openvla(frames_root, normalize=value).batch_at(0)["actions"] for value in (False, True))
-    numbers = normalization(open_openvla(frames_root)).statistics["action"]["bridge"]
+    numbers = statistics_of(open_openvla(frames_root))["action"]["bridge"]
     expected = (2 * (plain - numbers.q01) / (numbers.q99 - numbers.q01) - 1).clip(-1, 1)
     np.testing.assert_allclose(scaled[..., :6], expected[..., :6], atol=1e-5)
     np.testing.assert_array_equal(scaled[..., 6], plain[..., 6])
@@ -61,7 +79,7 @@ def test_actions_are_scaled_by_quantiles_and_the_gripper_is_not(frames_root: Pat
 
 def test_dimensions_that_do_not_vary_are_zero(frames_root: Path) -> None:
     loader = open_openvla(frames_root, "language_table,roboturk", shuffle="global")
-    statistics = normalization(loader).statistics["action"]
+    statistics = statistics_of(loader)["action"]
     batch, num_constant = loader.batch_at(0), 0
     for row, ref in enumerate(loader.describe(0)):
         dims = statistics[ref.dataset].min == statistics[ref.dataset].max
@@ -86,12 +104,14 @@ class Beyond:
 
 
 def test_actions_beyond_the_bins_are_in_the_first_and_the_last(frames_root: Path) -> None:
-    batch = open_openvla(frames_root, normalize=False, transforms=[Beyond()]).batch_at(0)
+    sample = openvla.sample(normalize=False)
+    beyond = replace(sample, transforms=[Beyond(), *sample.transforms])
+    batch = make_loader(frames_root, "bridge", batch_size=16, **beyond).batch_at(0)
     np.testing.assert_array_equal(batch["action_bins"], np.where(batch["actions"] < 0, 1, 256))
 
 
 def test_prompt_and_examples(frames_root: Path) -> None:
-    loader = open_openvla(frames_root, chunk=2)
+    loader = open_openvla(frames_root, num_actions_chunk=2)
     batch = loader.batch_at(0)
     rows = openvla.examples(batch)
     for ref, prompt, row in zip(loader.describe(0), batch["prompt"], rows, strict=True):
@@ -104,6 +124,7 @@ def test_prompt_and_examples(frames_root: Path) -> None:
 
 def test_samples_without_an_instruction_are_left_out(frames_root: Path) -> None:
     loader = open_openvla(frames_root, "droid")
-    assert loader.describe()["droid"]["left_out"]["filters"] > 0
+    assert loader.describe()["droid"]["left_out"]["where"] > 0
     assert all(ref.language for step in range(4) for ref in loader.describe(step))
-    assert open_openvla(frames_root, "droid", filters=None).sizes["droid"] > loader.sizes["droid"]
+    every = changed(openvla.sample(), select={"where": None})
+    assert make_loader(frames_root, "droid", batch_size=4, **every).sizes["droid"] > loader.sizes["droid"]

@@ -13,7 +13,7 @@ import pytest
 
 import stream
 from stream import ArgumentError, Normalize, Vector, load_normalize, make_loader
-from stream.adapters import gr00t, lerobot, octo, openpi, openvla
+from stream.adapters import gr00t, latent_action, lerobot, octo, openpi, openvla
 
 
 @pytest.mark.parametrize("chosen", ["mean_std", {"method": "min_max", "leave": ["x"], "over": "samples"}])
@@ -73,17 +73,24 @@ def test_normalising_twice_is_an_error_when_the_loader_is_made(oxe_root: Path, f
         make_loader(oxe_root, "kuka", batch_size=8, transforms=[made(oxe_root), made(oxe_root)])
     parts = [made(oxe_root, keys=["action"]), made(oxe_root, keys=["state"], method="min_max")]
     assert make_loader(oxe_root, "kuka", batch_size=8, transforms=parts).batch_at(0)
-    normalize = Normalize(make_loader(frames_root, "viola", batch_size=8, action=Vector(space="oxe")), keys=["action"])
-    for adapter in (openvla, octo):
-        with pytest.raises(ArgumentError, match=twice):
-            adapter.loader(frames_root, "viola", batch_size=8, transforms=[normalize])
-    with pytest.raises(ArgumentError, match=twice):
-        openpi.loader(frames_root, "viola", batch_size=8, action_space="oxe", transforms=[normalize])
-    for trainer in (lerobot, gr00t):
-        with pytest.raises(ArgumentError, match="the trainer normalises by itself; leave it out"):
-            trainer.loader(frames_root, "viola", batch_size=8, action_space="oxe", transforms=[normalize])
-        with pytest.raises(ArgumentError, match="normalize='mean_std': the adapter sets normalize"):
-            trainer.loader(frames_root, "viola", batch_size=8, action_space="oxe", normalize="mean_std")
+
+
+def test_a_second_normalisation_of_a_trainer_is_an_error_when_the_loader_is_made(frames_root: Path) -> None:
+    oxe: Any = {"action": Vector(space="oxe")}
+    normalize = Normalize(make_loader(frames_root, "viola", batch_size=8, **oxe), keys=["action"])
+    samples = {module: module.sample() for module in (openpi, openvla, octo, lerobot)}
+    samples[gr00t] = gr00t.sample(action_horizon=4)
+    for module, sample in samples.items():
+        by_itself = module in (lerobot, gr00t)
+        message = "the trainer normalises by itself; leave it out" if by_itself else "would be normalised twice"
+        chosen = {**sample, **oxe}
+        with pytest.raises(ArgumentError, match=message):
+            make_loader(frames_root, "viola", batch_size=8, **{**chosen, "transforms": [normalize, *sample.transforms]})
+        with pytest.raises(ArgumentError, match=message):
+            make_loader(frames_root, "viola", batch_size=8, normalize="mean_std", **chosen)
+    for sample in (openpi.sample(normalize=False), latent_action.sample()):
+        with pytest.raises(ArgumentError, match="comes after the conversion to the trainer's keys; take the sample's"):
+            make_loader(frames_root, "viola", batch_size=8, normalize="mean_std", **sample)
 
 
 @pytest.mark.parametrize("method", ["mean_std", "q01_q99", "openpi_pi05", "openvla"])

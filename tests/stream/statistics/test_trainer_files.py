@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from stream import ArgumentError, Normalize, Vector, load_normalize, make_loader
-from stream.adapters import normalization, openpi, openvla
+from stream.adapters import openpi, openvla
 from tests.stream.index_root import change_table, with_values, write_dataset
 
 Sets = dict[str, Any]
@@ -238,20 +239,23 @@ def test_openpi_takes_one_set_of_statistics(oxe_root: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("model", ["pi0", "pi05", "pi0_fast"])
 def test_the_adapter_of_openpi_chooses_the_formula_for_a_file(frames_root: Path, tmp_path: Path, model: Any) -> None:
-    options: Any = {"batch_size": 8, "action": {"space": "eef_delta"}, "state": {"space": "eef"}, "model": model}
-    loader = openpi.loader(frames_root, "viola", action_horizon=2, **options)
-    path = tmp_path / "norm_stats.json"
-    normalization(loader).export(path, format="openpi")
-    second = openpi.loader(frames_root, "viola", action_horizon=2, normalize=path, **options)
-    assert normalization(second).method == ("openpi_pi0" if model == "pi0" else "openpi_pi05")
+    def load(normalize: Any) -> Any:
+        sample: Any = openpi.sample(model, action_horizon=2, normalize=normalize)
+        vectors = {"action": replace(sample.action, space="eef_delta"), "state": replace(sample.state, space="eef")}
+        return make_loader(frames_root, "viola", batch_size=8, **{**sample, **vectors})
+
+    loader, path = load(True), tmp_path / "norm_stats.json"
+    loader.normalize.export(path, format="openpi")
+    second = load(path)
+    assert second.normalize.method == ("openpi_pi0" if model == "pi0" else "openpi_pi05")
     for key in ("actions", "state"):
         np.testing.assert_allclose(second.batch_at(0)[key], loader.batch_at(0)[key], rtol=1e-6, atol=1e-6)
 
 
 def test_the_adapter_of_openvla_takes_its_file(frames_root: Path, tmp_path: Path) -> None:
-    loader = openvla.loader(frames_root, "bridge", batch_size=8)
-    normalization(loader).export(tmp_path / "dataset_statistics.json", format="openvla")
-    path = str(tmp_path / "dataset_statistics.json")
-    second = openvla.loader(frames_root, "bridge", batch_size=8, normalize=path)
+    loader: Any = make_loader(frames_root, "bridge", batch_size=8, **openvla.sample())
+    loader.normalize.export(tmp_path / "dataset_statistics.json", format="openvla")
+    sample = openvla.sample(normalize=str(tmp_path / "dataset_statistics.json"))
+    second = make_loader(frames_root, "bridge", batch_size=8, **sample)
     np.testing.assert_array_equal(second.batch_at(0)["action_bins"], loader.batch_at(0)["action_bins"])
     assert np.abs(second.batch_at(0)["actions"]).max() <= 1
