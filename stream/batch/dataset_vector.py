@@ -16,6 +16,7 @@ from stream.format.names import DERIVED, VectorName
 from stream.format.schema import feature_column
 from stream.format.spaces import SpaceName, derived_column
 from stream.format.table import Column, Table
+from stream.sample.relative import RelativeVector
 from stream.sample.vector import Vector
 
 _log = logging.getLogger("stream")
@@ -61,6 +62,11 @@ def dataset_vector(
     return _make_vector([_chosen_part(column_name, steps, context) for column_name in columns], chosen=True)
 
 
+def converted_vector(conversion: RelativeVector) -> DatasetVector:
+    """Return the vector that a conversion gives."""
+    return DatasetVector(conversion.names, conversion.kinds, None, conversion.quantities, conversion.units)
+
+
 def _make_vector(parts: Sequence[Part], *, chosen: bool = False) -> DatasetVector:
     dim_names: list[str] = []
     for part in parts:
@@ -68,7 +74,9 @@ def _make_vector(parts: Sequence[Part], *, chosen: bool = False) -> DatasetVecto
     kinds = tuple(part.kind for part in parts for _ in part.indices)
     quantities = tuple(part.quantity for part in parts for _ in part.indices)
     columns = tuple((feature_column("steps", part.path), tuple(part.indices)) for part in parts)
-    return DatasetVector(tuple(dim_names), kinds, columns if chosen else None, quantities)
+    units = tuple(part.unit or "" for part in parts for _ in part.indices)
+    orders = tuple(part.order or "" for part in parts for _ in part.indices)
+    return DatasetVector(tuple(dim_names), kinds, columns if chosen else None, quantities, units, orders)
 
 
 def _has_numbers(table_column: Column) -> bool:
@@ -176,4 +184,9 @@ def space_vector(dataset: Dataset, vector_name: VectorName, space: SpaceName) ->
     names = fields.names(space, vector_name) if fields else ()
     moving_kind = "displacement" if space == "eef_delta" else "absolute"
     kinds = tuple("absolute" if dim_name == "gripper" else moving_kind for dim_name in names)
-    return DatasetVector(names, kinds, None, tuple("gripper" if dim_name == "gripper" else "" for dim_name in names))
+    quantities = tuple("gripper" if dim_name == "gripper" else "" for dim_name in names)
+    if space == "joint":
+        quantities = tuple(quantity or "joint_position" for quantity in quantities)
+    elif space == "eef" and len(names) > 6:
+        quantities = (*["ee_position"] * 3, *["ee_rotation_euler"] * 3, *quantities[6:])
+    return DatasetVector(names, kinds, None, quantities)

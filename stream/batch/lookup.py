@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,8 +15,9 @@ from stream.batch.mapped import MappedIndex
 from stream.batch.spec import BatchSpec
 from stream.batch.vector_windows import Origin, Reducer, VectorReader, VectorWindow, cut_intervals, interval_positions
 from stream.format.index import SplitIndex
-from stream.format.names import TableKind, VectorName
+from stream.format.names import TableKind
 from stream.order.rows import Rows
+from stream.sample.relative import RelativeVector
 
 _MOST_TEXTS = 1 << 16
 """Instructions that stay decoded."""
@@ -91,16 +92,22 @@ class Lookup:
         index = self._index = MappedIndex(splits, spec.used_columns)
         self._frame_finder = FrameFinder(spec, index)
         self._origin_finder = _OriginFinder(spec, index)
-        self._readers = {vector_name: VectorReader(spec, index, vector_name) for vector_name in spec.loaded_vectors}
+        self._vectors = spec.read_vectors
+        self._readers = {vector_name: VectorReader(spec, index, vector_name) for vector_name in self._vectors}
         self._languages = index.starts([split_index.steps for split_index in splits], "language", 4)
         self._instruction = lru_cache(_MOST_TEXTS)(
             lambda split_index, number: splits[split_index].steps.text("language", number)
         )
-        has_chosen = any(vector.chosen is not None for vector in (*spec.actions, *spec.states))
+        has_chosen = any(vector.chosen is not None for vectors in self._vectors.values() for vector in vectors)
         self._is_filled_by_split = bool(spec.columns or spec.languages) or has_chosen
         self._has_camera = np.array([list(map(bool, camera.stored)) for camera in spec.cameras])  # [C, M]
         self._rates = np.array([rate or np.nan for rate in spec.rates])
         self._last_frame = np.array(spec.num_frames) - 1
+        has_plain_actions = spec.reduction is None and not spec.has_intervals
+        self._is_final: dict[str, bool] = {
+            vector_name: vector_name not in spec.relative and (vector_name == "state" or has_plain_actions)
+            for vector_name in spec.loaded_vectors
+        }
         self._reducer = Reducer(spec) if spec.reduction and spec.actions else None
         self._interval_positions = interval_positions(spec.windows) if spec.has_intervals else None
 
@@ -159,22 +166,41 @@ class Lookup:
                 self._instruction(*text_key) for text_key in zip(split_numbers.tolist(), numbers, strict=True)
             ]
 
-        windows: dict[VectorName, VectorWindow] = {}
-        is_final = self._reducer is None and self._interval_positions is None
-        if spec.actions:
-            shape = (len(rows), spec.action_span.longest, spec.action_size)
-            values = arrays["action"] if is_final else np.empty(shape, np.float32)
-            mask = arrays["action_mask"] if is_final else np.empty(shape, bool)
-            windows["action"] = self._readers["action"].read(rows, origin, values, mask)
-        if spec.states:
-            shape = (len(rows), spec.state_span.longest, spec.state_size)
-            values, mask = arrays["state"].reshape(shape), arrays["state_mask"].reshape(shape)
-            windows["state"] = self._readers["state"].read(rows, origin, values, mask)
+        windows: dict[str, VectorWindow] = {}
+        for vector_name, reader in self._readers.items():
+            shape = (len(rows), reader.longest, reader.size)
+            if self._is_final.get(vector_name):
+                values, mask = (arrays[key].reshape(shape) for key in (vector_name, f"{vector_name}_mask"))
+            else:
+                values, mask = np.empty(shape, np.float32), np.empty(shape, bool)
+            windows[vector_name] = reader.read(rows, origin, values, mask)
         if self._is_filled_by_split:
             self._fill_by_split(rows, origin, arrays, texts_by_key, windows)
-        if spec.actions and not is_final:
+        for vector_name, conversions in spec.relative.items():
+            self._convert(conversions, rows.member, windows, vector_name, arrays)
+        if "action" in windows and not self._is_final["action"] and "action" not in spec.relative:
             self._finish_actions(rows, windows["action"], arrays, origin.step, frame_steps)
         return texts_by_key
+
+    @staticmethod
+    def _convert(
+        conversions: Sequence[RelativeVector],
+        members: np.ndarray,
+        windows: Mapping[str, VectorWindow],
+        vector_name: str,
+        arrays: Mapping[str, np.ndarray],
+    ) -> None:
+        """Fill in a vector relative to its reference, or with rotations of another form, member by member."""
+        window, reference = windows[vector_name], windows.get("reference")
+        shape = (*window.values.shape[:2], arrays[vector_name].shape[-1])
+        results, masks = (arrays[key].reshape(shape) for key in (vector_name, f"{vector_name}_mask"))
+        results[:], masks[:] = 0, False
+        for member in np.unique(members).tolist():
+            rows, conversion = members == member, conversions[member]
+            source, size = slice(conversion.size), len(conversion.names)
+            now = None if reference is None else (reference.values[rows, 0], reference.mask[rows, 0])
+            values, mask = window.values[rows, :, source], window.mask[rows, :, source]
+            results[rows, :, :size], masks[rows, :, :size] = conversion.forward(values, mask, *(now or (None, None)))
 
     def _finish_actions(
         self,
@@ -200,7 +226,7 @@ class Lookup:
         origin: Origin,
         arrays: Mapping[str, np.ndarray],
         texts_by_key: dict[str, list[str]],
-        windows: Mapping[VectorName, VectorWindow],
+        windows: Mapping[str, VectorWindow],
     ) -> None:
         """Fill in chosen vectors and additional columns, split by split."""
         spec = self._spec
@@ -236,7 +262,7 @@ class Lookup:
 
     def _fill_chosen(
         self,
-        vector_name: VectorName,
+        vector_name: str,
         window: VectorWindow,
         split_index: SplitIndex,
         split_rows: np.ndarray,
@@ -244,7 +270,7 @@ class Lookup:
     ) -> None:
         """Fill the rows of a split with a vector whose columns a caller chose."""
         vector, first_step = (
-            self._spec.vectors(vector_name)[split_index.member],
+            self._vectors[vector_name][split_index.member],
             self._readers[vector_name].firsts[split_index.member],
         )
         for step in range(window.values.shape[1]) if vector.chosen else ():

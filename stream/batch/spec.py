@@ -14,6 +14,7 @@ from stream.batch.columns import Column
 from stream.batch.vectors import DatasetVector, check_reduction
 from stream.format.index import SplitIndex
 from stream.format.names import VECTORS, DerivedName, Layout, TableKind, VectorName
+from stream.sample.relative import RelativeVector
 from stream.sample.vector import Reduction
 from stream.sample.window import StepSpan, Window, WindowTable
 
@@ -39,7 +40,11 @@ class BatchSpec:
         seed: Seed of random frames.
         actions: Action of each member; empty if batches have none.
         states: State of each member; empty if batches have none.
-        derived: Column of ``steps`` with the vectors that no caller chose, by ``action`` and ``state``.
+        sources: Vectors as stored, by vector, of those that ``relative`` converts.
+        relative: Conversion of each member's vector to relative values or other forms of rotations, by vector.
+        per_step: Vectors whose normalisation has statistics of each step.
+        reference: State of each member that vectors are relative to; empty if none are.
+        derived: Column of ``steps`` with the vectors that no caller chose, by ``action``, ``state`` and ``reference``.
         rates: Steps per second of each member, None if unknown.
         reduction: Reduction of action windows, None for all steps.
         has_intervals: True if actions are those between successive frames.
@@ -64,7 +69,11 @@ class BatchSpec:
     seed: int
     actions: tuple[DatasetVector, ...]
     states: tuple[DatasetVector, ...]
-    derived: Mapping[VectorName, DerivedName]
+    sources: Mapping[VectorName, tuple[DatasetVector, ...]]
+    relative: Mapping[VectorName, tuple[RelativeVector, ...]]
+    per_step: tuple[VectorName, ...]
+    reference: tuple[DatasetVector, ...]
+    derived: Mapping[str, DerivedName]
     rates: tuple[float | None, ...]
     reduction: Reduction | None
     has_intervals: bool
@@ -91,6 +100,20 @@ class BatchSpec:
     def vectors(self, vector_name: VectorName) -> tuple[DatasetVector, ...]:
         """Return the action or the state of each member."""
         return self.actions if vector_name == "action" else self.states
+
+    @property
+    def read_vectors(self) -> dict[str, tuple[DatasetVector, ...]]:
+        """Vectors that are read, as stored, by name; ``reference`` is the state that others are relative to."""
+        vectors: dict[str, tuple[DatasetVector, ...]] = {
+            vector_name: self.sources.get(vector_name, self.vectors(vector_name)) for vector_name in self.loaded_vectors
+        }
+        return {**vectors, "reference": self.reference} if self.reference else vectors
+
+    def span_of(self, vector_name: str) -> StepSpan:
+        """Return the steps of a vector that is read."""
+        if vector_name == "reference":
+            return StepSpan((0,) * len(self.datasets), (1,) * len(self.datasets))
+        return self.action_span if vector_name == "action" else self.state_span
 
     @property
     def loaded_vectors(self) -> list[VectorName]:
@@ -180,8 +203,8 @@ class BatchSpec:
         yield "episodes", "num_steps"
         if self.has_language and not self.languages:
             yield "steps", "language"
-        for vector_name in self.loaded_vectors:
-            vector = self.vectors(vector_name)[split_index.member]
+        for vector_name, vectors in self.read_vectors.items():
+            vector = vectors[split_index.member]
             if vector.chosen is not None:
                 yield from (("steps", extra_column) for extra_column, _ in vector.chosen)
             elif vector.size:

@@ -10,7 +10,6 @@ import numpy as np
 from stream.batch.mapped import MappedIndex
 from stream.batch.spec import BatchSpec
 from stream.batch.vectors import kind_codes, reduce_window, sum_scale
-from stream.format.names import VectorName
 from stream.order.rows import Rows
 from stream.sample.window import Window
 
@@ -55,22 +54,24 @@ class VectorReader:
     Attributes:
         firsts: First step of each member's window, from t, int64 [M].
         longest: Steps of the longest window, W.
+        size: Dimensions of the largest vector.
     """
 
-    def __init__(self, spec: BatchSpec, mapped_index: MappedIndex, vector_name: VectorName) -> None:
+    def __init__(self, spec: BatchSpec, mapped_index: MappedIndex, vector_name: str) -> None:
         self._index = mapped_index
-        vectors, span = spec.vectors(vector_name), spec.action_span if vector_name == "action" else spec.state_span
+        vectors, span = spec.read_vectors[vector_name], spec.span_of(vector_name)
         self.firsts, self.longest = np.array(span.firsts, np.int64), span.longest
         self._is_used = np.arange(span.longest) < np.array(span.lengths)[:, None]  # [M, W]
         vector_sizes = np.array([vector.size for vector in vectors])
-        self._dims = np.arange(max(vector_sizes))
+        self.size = int(max(vector_sizes))
+        self._dims = np.arange(self.size)
         self._has_dim = self._dims < vector_sizes[:, None]  # [M, size]
         # Columns that a caller chose are read split by split.
         column_widths = [vector.size if vector.chosen is None else 0 for vector in vectors]
         steps = [split_index.steps if column_widths[split_index.member] else None for split_index in spec.splits]
         self._starts = mapped_index.starts(steps, spec.derived[vector_name], 4)
         self._widths = np.array([column_widths[split_index.member] for split_index in spec.splits])
-        self._has_gaps = spec.derived[vector_name] != vector_name
+        self._has_gaps = spec.derived[vector_name] not in ("action", "state")
 
     def read(self, rows: Rows, origin: Origin, values: np.ndarray, mask: np.ndarray) -> VectorWindow:
         """Fill the arrays with the windows of some rows; chosen columns are 0, with the mask of the derived one."""

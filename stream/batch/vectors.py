@@ -28,12 +28,16 @@ class DatasetVector:
         kinds: Kind of each dimension.
         chosen: Columns of ``steps`` that a caller chose, with the indices of their values; None for the derived column.
         quantities: Quantity of each dimension, such as ``gripper``; empty if unknown.
+        units: Unit of each dimension, empty if unknown.
+        orders: Order of the numbers of each rotation, such as ``wxyz``; empty if unknown.
     """
 
     names: tuple[str, ...]
     kinds: tuple[str, ...]
     chosen: tuple[tuple[str, tuple[int, ...]], ...] | None = None
     quantities: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+    orders: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:

@@ -35,6 +35,8 @@ class Part(BaseModel):
     names: tuple[str, ...] | None = None
     kind: Kind
     quantity: str = ""
+    unit: str | None = None
+    order: str | None = None
 
     @property
     def indices(self) -> Sequence[int]:

@@ -26,6 +26,8 @@ def derived_column(vector_name: VectorName, space: SpaceName | None) -> DerivedN
     >>> derived_column("action", "oxe")
     'action_oxe'
     """
+    if space == "eef":
+        vector_name = "state"  # an action in this space is the measured pose
     return cast(DerivedName, f"{vector_name}_{space}" if space else vector_name)
 
 
@@ -68,5 +70,5 @@ class Space(BaseModel):
 
     def names(self, space: SpaceName, vector: VectorName) -> tuple[str, ...]:
         """Return the names of the dimensions of a column, empty if the column does not exist."""
-        vector_terms = self.action if vector == "action" else self.state
+        vector_terms = self.action if vector == "action" and space != "eef" else self.state
         return space_names(space, ((term.dims, term.names) for term in vector_terms)) if vector_terms else ()

@@ -16,7 +16,7 @@ from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 from stream.batch.cameras import find_cameras
 from stream.batch.columns import draw_texts, find_column, find_texts
-from stream.batch.dataset_vector import check_spaces, dataset_vector, dropped_steps
+from stream.batch.dataset_vector import check_spaces, converted_vector, dataset_vector, dropped_steps
 from stream.batch.spec import BatchSpec
 from stream.batch.vectors import DatasetVector
 from stream.cache.in_place import open_catalog
@@ -37,7 +37,9 @@ from stream.order.shuffle import Shuffle
 from stream.order.weights import parse_weights
 from stream.sample.choices import Choice
 from stream.sample.filters import check_stored, settle_missing
-from stream.sample.vector import MOST_STEPS, STEP_LIMITS
+from stream.sample.relative import RelativeVector
+from stream.sample.relative_plan import plan_relative
+from stream.sample.vector import MOST_STEPS, STEP_LIMITS, Vector
 from stream.sample.window import StepSpan, resolve_steps, resolve_windows
 from stream.storage.remote import CachedRoot
 
@@ -157,7 +159,11 @@ class OpenMixture:
         sample_spec = self.sample_spec
         labelled_splits = list(map(self.sample_index.most_labelled, range(len(self.members))))
         action = sample_spec.action
-        actions, states = (self._dataset_vectors(name, labelled_splits) for name in VECTORS)
+        stored = {name: self._dataset_vectors(name, labelled_splits) for name in VECTORS}
+        relative, reference = self._relative(stored, labelled_splits)
+        vectors = {
+            name: tuple(map(converted_vector, relative[name])) if name in relative else stored[name] for name in VECTORS
+        }
         names_language = sample_spec.language not in (None, "language")
         spec = BatchSpec(
             datasets=self.names,
@@ -169,9 +175,16 @@ class OpenMixture:
             windows=self.windows,
             chooses_frames=sample_spec.frames.is_chosen or any(member.frames for member in self.members),
             seed=sample_spec.seed,
-            actions=actions,
-            states=states,
-            derived={name: derived_column(name, vector.space) for name, vector in sample_spec.vectors.items()},
+            actions=vectors["action"],
+            states=vectors["state"],
+            sources={name: stored[name] for name in relative},
+            relative=relative,
+            per_step=tuple(name for name, vector in sample_spec.vectors.items() if vector.per_step),
+            reference=reference,
+            derived={
+                **{name: derived_column(name, vector.space) for name, vector in sample_spec.vectors.items()},
+                "reference": derived_column("state", sample_spec.state.space if sample_spec.state else None),
+            },
             rates=tuple(dataset.fields.control_frequency for dataset in self.datasets),
             reduction=action.reduce if action else None,
             has_intervals=bool(action and action.between),
@@ -199,6 +212,37 @@ class OpenMixture:
                 self.datasets, labelled_splits, self.vectors.get(vector_name, ()), strict=vector_name in self.vectors
             )
         )
+
+    def _relative(
+        self, stored: Mapping[VectorName, tuple[DatasetVector, ...]], labelled_splits: Sequence[SplitIndex]
+    ) -> tuple[dict[VectorName, tuple[RelativeVector, ...]], tuple[DatasetVector, ...]]:
+        """Return the conversions of vectors by member, and the states that they are relative to."""
+        converted = {name: vector for name, vector in self.sample_spec.vectors.items() if vector.is_converted}
+        if not converted:
+            return {}, ()
+        states = stored["state"]
+        if not states:
+            states = tuple(
+                dataset_vector(dataset, "state", Vector(), steps=split.steps)
+                for dataset, split in zip(self.datasets, labelled_splits, strict=True)
+            )
+        relative = {}
+        for name, vector in converted.items():
+            relative[name] = tuple(
+                plan_relative(
+                    dims,
+                    state,
+                    relative_to=vector.relative_to,
+                    poses=vector.poses,
+                    rotation=vector.rotation,
+                    absolute=vector.absolute,
+                    context=f"dataset {dataset_name}: {name}",
+                    is_state=name == "state",
+                )
+                for dataset_name, dims, state in zip(self.names, stored[name], states, strict=True)
+            )
+        needs_state = any(conversion.needs_state for conversions in relative.values() for conversion in conversions)
+        return relative, states if needs_state else ()
 
     def _interval_span(self) -> StepSpan:
         """Return the steps from the first to the last frame by member; raise ArgumentError for other frames."""

@@ -61,6 +61,8 @@ class SampleSpec(ValueObject):
         state = self.vectors.get("state")
         if state is not None and state.reduce is not None:
             raise ArgumentError(f"state=Vector(reduce={state.reduce!r}): only the action has a reduction")
+        if state is not None and state.per_step and state.steps in (None, 1):
+            raise ArgumentError("state=Vector(per_step=True): a state of one step has no dimension of steps")
         if state is not None and state.between is not None:
             raise ArgumentError("state=Vector(between='frames'): only the action has intervals between frames")
         if not isinstance(self.columns, list | tuple) or not all(isinstance(column, str) for column in self.columns):

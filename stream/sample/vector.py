@@ -11,9 +11,11 @@ from stream.base.errors import ArgumentError
 from stream.base.plain_values import canonical_columns, drop_names
 from stream.base.value_object import ValueObject, known_fields
 from stream.format.names import VectorName
+from stream.sample.relative import Poses, RelativeTo
+from stream.sample.rotations import ROTATIONS, Rotation
 from stream.sample.window import canonical_steps
 
-ActionSpace = Literal["oxe", "eef_delta", "joint"]
+ActionSpace = Literal["oxe", "eef_delta", "joint", "eef"]
 StateSpace = Literal["eef", "joint"]
 Space = Literal["oxe", "eef_delta", "joint", "eef"]
 Reduction = Literal["sum", "mean", "first"]
@@ -41,11 +43,20 @@ class Vector(ValueObject):
             action, and 1 for the state. A state of 1 step has no dimension of steps.
         start: First step, relative to t; a number, or seconds (``"-0.2s"``).
         space: Space that every dataset is mapped to. Of the action ``oxe``, the 7 numbers of OpenVLA and Octo;
-            ``eef_delta``, the same in metres and radians a step; or ``joint``. Of the state ``eef``, the pose of the
-            end effector, or ``joint``. None takes the registry's vector.
+            ``eef_delta``, the same in metres and radians a step; ``joint``; or ``eef``, the measured poses of the end
+            effector from t on, for policies that are trained to reach them. Of the state ``eef``, the pose of the end
+            effector, or ``joint``. None takes the registry's vector.
         columns: Columns of ``steps`` that replace the registry's vector, by dataset: names, or ``(name, [indices])``.
             Datasets with columns need no mapping to ``space``.
         reduce: One action for the window: ``sum``, ``mean`` or ``first``. None gives all steps.
+        relative_to: Reference of positions and rotations: ``state`` at t, the ``first`` action of the chunk, or the
+            ``previous`` step, which for the first is the state. Velocities, flags and ``absolute`` stay as they are.
+        poses: ``componentwise`` subtracts every number; ``body`` composes poses in the frame of the tool
+            (``T0^-1 T[k]``), ``world`` about the axes of the base (``p[k] - p0``, ``R[k] R0^-1``).
+        rotation: Form of rotations: ``euler_xyz``, ``rotvec``, ``quat_xyzw``, ``rot6d_rows`` or ``rot6d_columns``. None
+            keeps the dataset's.
+        absolute: Names or quantities of dimensions that stay absolute; ``*`` matches any text.
+        per_step: Whether a normalisation has statistics for each step of the chunk.
         between: ``"frames"`` for the actions of each interval between two successive frames of the sample:
             [b, F - 1, W, A], W being the longest interval, with mask False beyond shorter ones; with ``reduce``
             [b, F - 1, A]. For clips, whose frames are at fixed, ascending steps.
@@ -69,6 +80,11 @@ class Vector(ValueObject):
     columns: Mapping[str, Sequence[Any]] | Sequence[Any] | None = None
     reduce: Reduction | None = None
     between: Literal["frames"] | None = None
+    relative_to: RelativeTo | None = None
+    poses: Poses = "componentwise"
+    rotation: Rotation | None = None
+    absolute: Sequence[str] = ("gripper",)
+    per_step: bool = False
     on_unmapped: Unmapped = "error"
     on_unknown_units: UnknownUnits = "error"
 
@@ -81,6 +97,7 @@ class Vector(ValueObject):
                 f"between='frames' with {'start' if self.steps is None else 'steps'}: the frames define the steps of "
                 "the actions; leave one of them out"
             )
+        self._check_relative()
         check_choice("on_unmapped", self.on_unmapped, get_args(Unmapped))
         check_choice("on_unknown_units", self.on_unknown_units, get_args(UnknownUnits))
         for argument, least in STEP_LIMITS.items():
@@ -97,6 +114,35 @@ class Vector(ValueObject):
                 f"reduce='sum' with space={self.space!r}, whose values are not displacements in every dataset; take "
                 "space='eef_delta'"
             )
+
+    def _check_relative(self) -> None:
+        check_choice("relative_to", self.relative_to, (None, *get_args(RelativeTo)))
+        check_choice("poses", self.poses, get_args(Poses))
+        check_choice("rotation", self.rotation, (None, *ROTATIONS))
+        if not isinstance(self.absolute, list | tuple) or not all(isinstance(name, str) for name in self.absolute):
+            raise ArgumentError(f"absolute={self.absolute!r:.100}; expected a list of names or quantities")
+        if not isinstance(self.per_step, bool):
+            raise ArgumentError(f"per_step={self.per_step!r:.100}; expected True or False")
+        self._set(absolute=tuple(self.absolute))
+        if self.relative_to is None and self.poses != "componentwise":
+            raise ArgumentError(f"poses={self.poses!r} without relative_to; add relative_to='state'")
+        if self.relative_to and self.rotation and self.poses == "componentwise":
+            raise ArgumentError(
+                f"rotation={self.rotation!r} with poses='componentwise', which subtracts the numbers of rotations; "
+                "take poses='body' or 'world'"
+            )
+        if self.is_converted and (self.reduce or self.between):
+            raise ArgumentError("relative_to and rotation cannot be combined with reduce and between; leave one out")
+        if self.relative_to and self.space in ("oxe", "eef_delta"):
+            raise ArgumentError(
+                f"relative_to={self.relative_to!r} with space={self.space!r}, whose actions are displacements already; "
+                "take space='joint' or None, or the columns of targets or measured poses"
+            )
+
+    @property
+    def is_converted(self) -> bool:
+        """True if values are relative, or rotations have another form than in the dataset."""
+        return self.relative_to is not None or self.rotation is not None
 
     def without(self, datasets: Collection[str]) -> Vector:
         """Return the vector without its columns of some datasets."""

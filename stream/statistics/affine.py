@@ -18,7 +18,7 @@ class Affine:
     A dimension that keeps its values has the identity. Scale 0 makes all values ``shift``, and back ``centre``.
 
     Attributes:
-        centre, scale, shift, low, high: float64 [D, size].
+        centre, scale, shift, low, high: float64 [D, size], or [D, W, size] with a map for each step.
     """
 
     centre: np.ndarray
@@ -28,9 +28,9 @@ class Affine:
     high: np.ndarray
 
     @classmethod
-    def identity(cls, num_datasets: int, num_dims: int) -> Affine:
+    def identity(cls, *shape: int) -> Affine:
         """Return the map that keeps all values."""
-        return cls(*(np.full((num_datasets, num_dims), value) for value in (0.0, 1.0, 0.0, -np.inf, np.inf)))
+        return cls(*(np.full(shape, value) for value in (0.0, 1.0, 0.0, -np.inf, np.inf)))
 
     def inverse(self) -> Affine:
         """Return the way back; it does not know what was clipped."""
@@ -70,8 +70,9 @@ def apply_tables(tables: Mapping[str, Affine], batch: Batch, *, xp: Any) -> Batc
     dataset_numbers = batch["dataset"]
     for vector_key, affine in tables.items():
         values = batch[vector_key]
+        num_own = affine.centre.ndim - 1
         table_rows = dataset_numbers.reshape(
-            tuple(dataset_numbers.shape) + (1,) * (values.ndim - 1 - dataset_numbers.ndim)
+            tuple(dataset_numbers.shape) + (1,) * (values.ndim - num_own - dataset_numbers.ndim)
         )
         mapped = Affine(*(xp.asarray(column)[table_rows] for column in vars(affine).values())).apply(values)
         masked = xp.where(batch[f"{vector_key}_mask"], mapped, 0.0)

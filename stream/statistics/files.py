@@ -61,15 +61,17 @@ def from_json(content: Any, dim_names: tuple[str, ...], context: str) -> VectorS
     except (AttributeError, TypeError, ValueError) as error:
         raise ArgumentError(f"{context}: not a set of statistics ({error!r:.100})") from None
     for name, values in numbers.items():
-        if values.shape != (num_dims,):
+        if values.shape[-1:] != (num_dims,) or values.ndim > 2 or values.shape != numbers["mean"].shape:
             raise ArgumentError(
                 f"{context}: {name} has {values.size} numbers, expected {num_dims}: {', '.join(dim_names)}"
             )
     return VectorStatistics(names=dim_names, count=count, source=source, **numbers)
 
 
-def plain_numbers(values: np.ndarray) -> list[float | None]:
-    """Return numbers as JSON has them, None for NaN."""
+def plain_numbers(values: np.ndarray) -> list[Any]:
+    """Return numbers [dims] or [W, dims] as JSON has them, None for NaN."""
+    if values.ndim > 1:
+        return list(map(plain_numbers, values))
     return [None if math.isnan(value) else value for value in values.tolist()]
 
 

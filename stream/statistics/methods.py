@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class Method:
         return self.numbers[1] != "std"
 
     def pair(self, statistics: VectorStatistics) -> tuple[np.ndarray, np.ndarray]:
-        """Return the two statistics, float64 [dims] each."""
+        """Return the two statistics, float64 [dims] or [W, dims] each."""
         first, second = (getattr(statistics, name) for name in self.numbers)
         return first, second
 
@@ -58,13 +58,15 @@ class Method:
 
     def fill(self, table: Affine, dataset_row: int, statistics: VectorStatistics, *, clip: float) -> None:
         """Write the map of one dataset into its row of a table, for the dimensions in the mask of its statistics."""
-        changed_dims = np.flatnonzero(statistics.mask)
-        subtrahend, divisor, becomes_zero = (numbers[changed_dims] for numbers in self._parts(statistics))
-        table.centre[dataset_row, changed_dims] = subtrahend
-        table.scale[dataset_row, changed_dims] = ~becomes_zero / np.where(becomes_zero, 1, divisor)
-        table.shift[dataset_row, changed_dims] = -1.0 * (~becomes_zero & self.is_range)
+        # Statistics of each step are [W, dims], like their part of the row.
+        part: Any = (dataset_row, *map(slice, statistics.mask.shape))
+        changed = np.nonzero(statistics.mask)
+        subtrahend, divisor, becomes_zero = (numbers[changed] for numbers in self._parts(statistics))
+        table.centre[part][changed] = subtrahend
+        table.scale[part][changed] = ~becomes_zero / np.where(becomes_zero, 1, divisor)
+        table.shift[part][changed] = -1.0 * (~becomes_zero & self.is_range)
         if clip:
-            table.low[dataset_row, changed_dims], table.high[dataset_row, changed_dims] = -clip, clip
+            table.low[part][changed], table.high[part][changed] = -clip, clip
 
     def _parts(self, statistics: VectorStatistics) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the subtrahend and the divisor, float64 [dims], and which dimensions become 0, bool [dims]."""

@@ -16,7 +16,9 @@ from stream.base.errors import ArgumentError, closest
 from stream.batch.spec import Batch, BatchSpec
 from stream.batch.vectors import DatasetVector
 from stream.format.names import VECTORS, VectorName
+from stream.sample.relative import RelativeVector
 from stream.statistics.affine import Affine, AffineMap
+from stream.statistics.chunks import Tails
 from stream.statistics.files import decode_statistics, encode_statistics, read_json, write_json
 from stream.statistics.methods import METHODS, MethodName
 from stream.statistics.trainer_files import FILES, export_file, import_file
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 Format = Literal["stream", "openpi_pi0", "openpi_pi05", "openvla", "octo"]
-SETTINGS = ("method", "per", "over", "split", "clip", "keys")
+SETTINGS = ("method", "per", "over", "split", "clip", "keys", "tails")
 
 
 class Normalize:
@@ -54,16 +56,21 @@ class Normalize:
             keeps all values.
         split: TFDS split of ``over="dataset"``. Use the statistics of training for every split.
         keys: Vectors to normalise, by default those that a dataset has.
+        tails: Steps that count in the statistics of a relative vector: ``real``, those inside the episode;
+            ``complete``, those of complete chunks; ``repeat``, all, with the last step of the episode repeated.
 
     Attributes:
         names: Names of the datasets.
         statistics: Statistics of each vector, by key and dataset.
+        conversions: Conversion of each vector that is relative or has another form, by key and dataset.
         is_bound: True if rows of the tables are the datasets of a loader, False if they are those of a file.
 
     Raises:
         ArgumentError: An argument is wrong; no statistics exist, of this split or of summed actions; or datasets that
             are taken together have other dimensions.
     """
+
+    conversions: dict[VectorName, dict[str, RelativeVector]]
 
     def __init__(
         self,
@@ -76,9 +83,11 @@ class Normalize:
         clip: float | bool | None = None,
         split: str = "train",
         keys: Sequence[VectorName] | None = None,
+        tails: Tails = "real",
     ) -> None:
         data = data_of(data)
         choices = (("method", method, METHODS), ("per", per, get_args(Per)), ("over", over, get_args(Over)))
+        choices = (*choices, ("tails", tails, get_args(Tails)))  # type: ignore[assignment]
         for argument, value, available in choices:
             if not isinstance(value, str) or value not in available:
                 raise ArgumentError(f"{argument}={value!r:.100}; expected one of {', '.join(available)}")
@@ -92,7 +101,9 @@ class Normalize:
         _check_vectors(data, keys)
         statistics: dict[VectorName, dict[str, VectorStatistics]] = {}
         for vector_key in keys:
-            by_dataset = statistics[vector_key] = measure(data, vector_key, per=per, over=over, split=split)
+            by_dataset = statistics[vector_key] = measure(
+                data, vector_key, per=per, over=over, split=split, tails=tails
+            )
             kept_patterns = ("gripper",) * (vector_key in METHODS[method].grippers) if leave is None else leave
             for member, (name, vector) in enumerate(zip(data.names, data.spec.vectors(vector_key), strict=True)):
                 if vector.size:
@@ -103,13 +114,20 @@ class Normalize:
                     )
                     source = used_data(data, vector_key, member, used_splits(data, member, over=over, split=split))
                     by_dataset[name] = replace(by_dataset[name], mask=mask, source=source)
-        self._set(statistics, method=method, per=per, over=over, split=split, clip=_bound(clip, method), keys=keys)
+        clip = _bound(clip, method)
+        self._set(statistics, method=method, per=per, over=over, split=split, clip=clip, keys=keys, tails=tails)
+        for key in keys:
+            if key in data.spec.relative:
+                self.conversions[key] = dict(zip(data.names, data.spec.relative[key], strict=True))
         self._fill(data.names)
         self.is_bound = True
 
     def _set(self, statistics: Statistics, **settings: Any) -> None:
         self.statistics, self.is_bound = statistics, False
-        self.method, self.per, self.over, self.split, self.clip, self.keys = (settings[name] for name in SETTINGS)
+        self.method, self.per, self.over, self.split, self.clip, self.keys, self.tails = (
+            settings[name] for name in SETTINGS
+        )
+        self.conversions = {}
         self._fill(dict.fromkeys(name for by_dataset in statistics.values() for name in by_dataset))
 
     def _fill(self, dataset_names: Iterable[str]) -> None:
@@ -118,8 +136,9 @@ class Normalize:
         self._tables: dict[str, Affine] = {}
         for vector_key in self.keys:
             by_dataset = self.statistics[vector_key]
-            num_dims = max((len(by_dataset[name].names) for name in self.names if name in by_dataset), default=0)
-            table = self._tables[vector_key] = Affine.identity(len(self.names), num_dims)
+            shapes = [by_dataset[name].mean.shape for name in self.names if name in by_dataset]
+            largest = [max(sizes) for sizes in zip(*shapes, strict=True)] or [0]
+            table = self._tables[vector_key] = Affine.identity(len(self.names), *largest)
             for dataset_row, dataset_name in enumerate(self.names):
                 if dataset_name in by_dataset:
                     METHODS[self.method].fill(table, dataset_row, by_dataset[dataset_name], clip=self.clip)
@@ -194,12 +213,28 @@ class Normalize:
         """
         return self._apply(self._tables, values, key or ("state" if "state" in self.keys else "action"), dataset)
 
-    def denormalize(self, values: Any, key: VectorName = "action", *, dataset: Any) -> Any:
+    def denormalize(self, values: Any, key: VectorName = "action", *, dataset: Any, state: Any = None) -> Any:
         """Return values in the units of the data, the inverse of ``normalize`` for values that it did not clip.
 
-        Arguments are those of ``normalize``, with the action as the default of ``key``.
+        A relative action becomes an absolute one: the command for the robot.
+
+        Args:
+            values: As for ``normalize``; of a relative action [..., W, dims].
+            key: Vector of the values.
+            dataset: As for ``normalize``; of a relative action a name or a number.
+            state: State of the observation that the action was predicted from, as the dataset stores it,
+                float [..., dims]; for a relative action.
+
+        Raises:
+            ArgumentError: The state of a relative action is missing, or another argument is wrong.
         """
-        return self._apply({key: table.inverse() for key, table in self._tables.items()}, values, key, dataset)
+        absolute = self._apply({key: table.inverse() for key, table in self._tables.items()}, values, key, dataset)
+        if key not in self.conversions:
+            return absolute
+        name = dataset if isinstance(dataset, str) else self.names[int(dataset)]
+        conversion = self.conversions[key][name]
+        numbers = np.asarray(absolute, np.float64)[..., : len(conversion.names)]
+        return conversion.backward(numbers, None if state is None else np.asarray(state)).astype(np.float32)
 
     def save(self, path: str | Path) -> None:
         """Write statistics, settings and fingerprint as JSON, for ``stream.load_normalize``."""
@@ -207,7 +242,13 @@ class Normalize:
 
     def to_json(self) -> dict[str, Any]:
         """Return statistics and settings as JSON."""
-        return encode_statistics(self.statistics, {name: getattr(self, name) for name in SETTINGS})
+        content = encode_statistics(self.statistics, {name: getattr(self, name) for name in SETTINGS})
+        if self.conversions:
+            content["conversions"] = {
+                key: {name: conversion.to_json() for name, conversion in by_dataset.items()}
+                for key, by_dataset in self.conversions.items()
+            }
+        return content
 
     @classmethod
     def from_json(cls, content: Any, *, context: str | Path) -> Self:
@@ -217,6 +258,10 @@ class Normalize:
         try:
             settings |= {"keys": tuple(statistics), "clip": float(settings["clip"])}
             normalize._set(statistics, **settings)
+            for key, by_dataset in content.get("conversions", {}).items():
+                normalize.conversions[key] = {
+                    name: RelativeVector.from_json(value) for name, value in by_dataset.items()
+                }
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ArgumentError(f"{context}: field missing or of the wrong type ({error!r:.100})") from None
         return normalize
@@ -254,7 +299,7 @@ class Normalize:
                 raise ArgumentError(f"dataset={dataset!r}; expected one of {', '.join(self.names)}")
             dataset = self.names.index(dataset)
         table, shape = tables[key], tuple(getattr(values, "shape", ()))
-        num_dims = table.centre.shape[1]
+        num_dims = table.centre.shape[-1]
         if not shape or shape[-1] > num_dims or "float" not in str(values.dtype):
             found_value = f"an array of shape {shape} and {values.dtype}" if shape else f"{values!r:.100}"
             raise ArgumentError(
@@ -267,8 +312,10 @@ class Normalize:
             or table_rows.max(initial=0) >= len(self.names)
         ):
             raise ArgumentError(f"dataset={dataset!r:.100}; expected names or numbers below {len(self.names)}")
-        table_rows = table_rows.reshape(table_rows.shape + (1,) * (len(shape) - 1 - table_rows.ndim))
-        columns = [column[table_rows][..., : shape[-1]] for column in vars(table).values()]
+        num_own = table.centre.ndim - 1
+        table_rows = table_rows.reshape(table_rows.shape + (1,) * (len(shape) - num_own - table_rows.ndim))
+        part = tuple(map(slice, shape[-num_own:]))
+        columns = [column[table_rows][(..., *part)] for column in vars(table).values()]
         if hasattr(values, "new_tensor"):  # tensors of torch take no numpy arrays
             return Affine(*map(values.new_tensor, columns)).apply(values)
         return Affine(*columns).apply(values).astype(values.dtype)
@@ -306,7 +353,14 @@ def load_normalize(path: str | Path, data: Any = None, *, format: Format | str =
         for dataset_name, numbers in by_dataset.items():
             mask = method.mask(numbers, kept_dims=~numbers.mask, flag_dims=~numbers.mask)
             by_dataset[dataset_name] = replace(numbers, mask=mask)
-    settings = {"method": format, "per": "dataset", "over": "dataset", "split": "", "clip": method.clip}
+    settings = {
+        "method": format,
+        "per": "dataset",
+        "over": "dataset",
+        "split": "",
+        "clip": method.clip,
+        "tails": "real",
+    }
     normalize = Normalize.__new__(Normalize)
     normalize._set(statistics, keys=tuple(statistics), **settings)
     return normalize.bind(data, context=f"{path}: ")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -15,6 +16,8 @@ from stream.format.index import open_index
 from stream.format.names import VectorName, table_file
 from stream.format.statistics import NUMBERS, describe_values, describe_weighted
 from stream.format.table import Table
+from stream.sample.relative import RelativeVector
+from stream.statistics.chunks import Chunks, Tails, describe_chunks, read_sources
 
 if TYPE_CHECKING:
     from stream.format.catalog import Dataset
@@ -93,7 +96,7 @@ class _Part:
 
 
 def measure(
-    mixture: Mixture, vector_key: VectorName, *, per: Per, over: Over, split: str
+    mixture: Mixture, vector_key: VectorName, *, per: Per, over: Over, split: str, tails: Tails = "real"
 ) -> dict[str, VectorStatistics]:
     """Return the statistics of each dataset that has the vector, by name.
 
@@ -104,6 +107,7 @@ def measure(
         over: ``dataset`` counts all steps of a split; ``samples`` counts the step t of each sample of the first epoch,
             by its weight if samples have weights.
         split: TFDS split, for ``over="dataset"``.
+        tails: Chunks that count at the end of an episode, of a vector that is relative or has another form.
 
     Raises:
         ArgumentError: A dataset has no such split, or datasets that are taken together have other dimensions.
@@ -126,7 +130,9 @@ def measure(
                     f"per={per!r}: {vector_key} of {dims[0]}, that of {dims[1]}; take one space for all, "
                     "or per='dataset'"
                 )
-        if over == "dataset" and len(members) == 1 and vectors[first_member].chosen is None:
+        if vector_key in mixture.spec.relative:
+            statistics = _of_chunks(mixture, vector_key, members, over=over, split=split, tails=tails, per=per)
+        elif over == "dataset" and len(members) == 1 and vectors[first_member].chosen is None:
             statistics = _from_manifest(mixture, vector_key, first_member, split)
         else:
             statistics = _combine(
@@ -152,13 +158,23 @@ def mixture_statistics(mixture: Mixture, *, split: str) -> dict[VectorName, dict
 def used_data(mixture: Mixture, vector_key: VectorName, member: int, splits: Iterable[str]) -> dict[str, Any]:
     """Return the data that the statistics of a vector depend on, as JSON: its dimensions, columns and their content."""
     dataset, vector = mixture.datasets[member], _columns(mixture, vector_key, member)
-    chosen_columns = [[column_name, list(indices)] for column_name, indices in vector.chosen or ()]
+    conversions = mixture.spec.relative.get(vector_key)
+    columns = list(vector.chosen or ())
+    if conversions and conversions[member].needs_state:
+        columns += _columns(mixture, "reference", member).chosen or ()
+    chosen_columns = [[column_name, list(indices)] for column_name, indices in columns]
     content = {
-        split: dataset.fingerprint((split, "steps", column_name) for column_name, _ in vector.chosen or ())
+        split: dataset.fingerprint((split, "steps", column_name) for column_name, _ in columns)
         for split in splits
         if split in dataset.manifest.splits
     }
-    return {"names": list(vector.names), "columns": chosen_columns, "content": content}
+    names = list(mixture.spec.vectors(vector_key)[member].names)
+    used: dict[str, Any] = {"names": names, "columns": chosen_columns, "content": content}
+    if conversions:
+        span = mixture.spec.span_of(vector_key)
+        used["conversion"] = conversions[member].to_json()
+        used["steps"] = [span.firsts[member], span.lengths[member]]
+    return used
 
 
 def used_splits(mixture: Mixture, member: int, *, over: Over, split: str) -> list[str]:
@@ -166,9 +182,59 @@ def used_splits(mixture: Mixture, member: int, *, over: Over, split: str) -> lis
     return [split] if over == "dataset" else sorted({index.split for index in mixture.sample_index.splits_of(member)})
 
 
-def _columns(mixture: Mixture, vector_key: VectorName, member: int) -> DatasetVector:
-    """Return the vector of a member with its columns, also where no caller chose them."""
-    vector = mixture.spec.vectors(vector_key)[member]
+def _of_chunks(
+    mixture: Mixture,
+    vector_key: VectorName,
+    members: Sequence[int],
+    *,
+    over: Over,
+    split: str,
+    tails: Tails,
+    per: Per,
+) -> VectorStatistics:
+    """Return the statistics of converted chunks of members together."""
+    span, spec = mixture.spec.span_of(vector_key), mixture.spec
+    parts: dict[Any, tuple[float, Callable[[], Chunks]]] = {}
+    for member in members:
+        conversion = spec.relative[vector_key][member]
+        vector = _columns(mixture, vector_key, member)
+        state = _columns(mixture, "reference", member) if conversion.needs_state else None
+        tables = _drawn(mixture, member) if over == "samples" else _steps(mixture, member, vector_key, split)
+        num_steps = sum(len(rows) for _, rows, _ in tables)
+        weight = mixture.phase_weights[-1][member] / max(num_steps, 1) if per == "mixture" else 1.0
+        for table, rows, counts in tables:
+            if not isinstance(counts, float):
+                raise ArgumentError(
+                    "over='samples' with sample_weights: statistics of relative vectors count each sample once; take "
+                    "over='dataset'"
+                )
+            chosen = np.sort(np.asarray(rows)) if over == "samples" else None
+            window = {"start": span.firsts[member], "length": span.lengths[member], "tails": tails}
+            part_member = member if per == "mixture" or over == "samples" else None
+            make_chunks = partial(_chunks, table, vector, state, chosen, conversion, window)
+            parts[part_member, table.path, vector.chosen] = weight, make_chunks
+    first_vector, per_step = spec.vectors(vector_key)[members[0]], vector_key in spec.per_step
+    numbers = describe_chunks(list(parts.values()), first_vector.size, per_step=per_step)
+    count = int(numbers.pop("count").max(initial=0))
+    arrays: Any = numbers
+    return VectorStatistics(names=first_vector.names, count=count, **arrays)
+
+
+def _chunks(
+    table: Table,
+    vector: DatasetVector,
+    state: DatasetVector | None,
+    chosen_rows: np.ndarray | None,
+    conversion: RelativeVector,
+    window: Mapping[str, Any],
+) -> Chunks:
+    for source in read_sources(table, vector, state, chosen_rows):
+        yield from source.chunks(conversion, **window)
+
+
+def _columns(mixture: Mixture, vector_key: str, member: int) -> DatasetVector:
+    """Return the stored vector of a member with its columns, also where no caller chose them."""
+    vector = mixture.spec.read_vectors[vector_key][member]
     derived = mixture.spec.derived[vector_key], tuple(range(vector.size))
     return vector if vector.chosen else replace(vector, chosen=(derived,))
 
