@@ -166,7 +166,14 @@ def draw_packages() -> Drawing:
     for first, second in (
         *(("frameworks", "loader"), ("adapters", "loader"), ("loader", "workers")),
         *(("loader", "statistics"), ("loader", "order"), ("workers", "batch"), ("batch", "format")),
-        *(("order", "sample"), ("sample", "format"), ("cache", "label"), ("label", "storage"), ("cache", "storage"), ("format", "base")),
+        *(
+            ("order", "sample"),
+            ("sample", "format"),
+            ("cache", "label"),
+            ("label", "storage"),
+            ("cache", "storage"),
+            ("format", "base"),
+        ),
         *(("format", "storage"), ("storage", "base"), ("run", "registry"), ("run", "tasks"), ("run", "beam_jobs")),
         *(("tasks", "source"), ("tasks", "shard"), ("tasks", "index"), ("beam_jobs", "tasks"), ("shard", "source")),
         *(("shard", "journal"), ("index", "journal"), ("journal", "storage of convert")),
