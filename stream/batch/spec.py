@@ -34,7 +34,7 @@ class BatchSpec:
         layouts: Layout of each member.
         record_offsets: Distances from t of the frames of a record, by member; empty in the layout ``frames``.
         stored_cameras: Count of the stored cameras, by member.
-        cameras: Cameras that are loaded.
+        cameras: Cameras that are loaded; none for batches without frames.
         windows: Frames of each member's samples.
         chooses_frames: True if the caller chose steps, cameras or edges, so that batches have masks of their frames.
         seed: Seed of random frames.
@@ -161,7 +161,7 @@ class BatchSpec:
             fields |= {camera.mask: ("?", (max_frames,)) for camera in self.cameras} | {
                 "frame_step": ("i8", (max_frames,))
             }
-        elif len(set(self.num_frames)) > 1:
+        elif len(set(self.num_frames)) > 1 and self.cameras:
             fields[self.cameras[0].mask] = ("?", (max_frames,))
         if self.has_times:
             fields["frame_time"] = ("f4", (max_frames,))
@@ -192,7 +192,7 @@ class BatchSpec:
 
     def used_columns(self, split_index: SplitIndex) -> Iterator[tuple[TableKind, str]]:
         """Yield the columns of a split that a batch reads, the ones that locate records first."""
-        for column_name in RECORD_COLUMNS:
+        for column_name in RECORD_COLUMNS if self.cameras else ():
             yield "records", column_name
         if self.layouts[split_index.member] == "pairs":
             for column_name in ("episode", "step", "steps_row"):

@@ -125,7 +125,7 @@ def samples(
 def _options(arguments: Mapping[str, Any]) -> SampleSpec:
     check_names(arguments, SampleSpec.names())
     spec = SampleSpec(**arguments)
-    if spec.frames.decode == "device":
+    if spec.frames is not None and spec.frames.decode == "device":
         raise ArgumentError("frames: decode='device' is for the batches of make_loader; take decode='host'")
     return spec
 
@@ -169,7 +169,7 @@ class SampleSource:
             )
         spec = _options({**options, "shuffle": "none"})
         opened = open_mixture(cached_root(root, cache), mixture, split=split, spec=spec)
-        frames = [spec.frames, *member_frames(opened.members, spec.frames)]
+        frames = [] if spec.frames is None else [spec.frames, *member_frames(opened.members, spec.frames)]
         random_choices = [choice for choices in frames for choice in choices.random_choices]
         random_choices += [spec.language] if len(spec.languages) > 1 else []
         if random_choices:

@@ -37,6 +37,7 @@ from stream.order.shuffle import Shuffle
 from stream.order.weights import parse_weights
 from stream.sample.choices import Choice
 from stream.sample.filters import check_stored, settle_missing
+from stream.sample.frames import Frames
 from stream.sample.relative import RelativeVector
 from stream.sample.relative_plan import plan_relative
 from stream.sample.vector import MOST_STEPS, STEP_LIMITS, Vector
@@ -95,16 +96,18 @@ class OpenMixture:
         self.names = tuple(dataset.name for dataset in self.datasets)
         self.vectors = member_vectors(self.members, self.names, spec.vectors)
         fields = [dataset.fields for dataset in self.datasets]
-        frame_steps = [frames.steps for frames in member_frames(self.members, spec.frames)]
+        # Without frames every step is a sample, and only the step t counts.
+        frames = Frames([0]) if spec.frames is None else spec.frames
+        frame_steps = [own.steps for own in member_frames(self.members, frames)]
         self.windows = tuple(resolve_windows(frame_steps, fields, self.names))
         pair_datasets = [dataset.name for dataset in self.datasets if dataset.fields.layout == "pairs"]
-        if spec.frames.edges == "repeat" and pair_datasets:
+        if frames.edges == "repeat" and pair_datasets:
             _log.warning(
                 "edges='repeat': no sample beyond the edges of %s, which hold only complete pairs; for every step t, "
                 "convert with `--layout frames`",
                 ", ".join(pair_datasets),
             )
-        self.cameras = find_cameras(spec.frames, fields, self.names)
+        self.cameras = () if spec.frames is None else find_cameras(spec.frames, fields, self.names)
         self.sample_index = SampleIndex(self._open_members(choices), samples_per_episode=spec.samples_per_episode)
         self.sizes: dict[str, int] = dict(zip(self.names, self.sample_index.sizes.tolist(), strict=True))
         self.relative_weights = [
@@ -134,7 +137,7 @@ class OpenMixture:
                 cameras=[stored for camera in self.cameras for stored in camera.stored[number]],
                 choices=choices.get(dataset.name, ()),
                 action_margins=self._action_margins(number),
-                repeats_edges=spec.frames.edges == "repeat",
+                repeats_edges=spec.frames is not None and spec.frames.edges == "repeat",
                 weights=sample_weights.get(dataset.name),
             )
             for number, (entry, dataset, window) in enumerate(
@@ -158,7 +161,7 @@ class OpenMixture:
         """Content of a batch."""
         sample_spec = self.sample_spec
         labelled_splits = list(map(self.sample_index.most_labelled, range(len(self.members))))
-        action = sample_spec.action
+        action, frames = sample_spec.action, sample_spec.frames
         stored = {name: self._dataset_vectors(name, labelled_splits) for name in VECTORS}
         relative, reference = self._relative(stored, labelled_splits)
         vectors = {
@@ -173,7 +176,7 @@ class OpenMixture:
             stored_cameras=tuple(len(dataset.fields.stored_cameras) for dataset in self.datasets),
             cameras=self.cameras,
             windows=self.windows,
-            chooses_frames=sample_spec.frames.is_chosen or any(member.frames for member in self.members),
+            chooses_frames=frames is not None and (frames.is_chosen or any(member.frames for member in self.members)),
             seed=sample_spec.seed,
             actions=vectors["action"],
             states=vectors["state"],
@@ -188,7 +191,7 @@ class OpenMixture:
             rates=tuple(dataset.fields.control_frequency for dataset in self.datasets),
             reduction=action.reduce if action else None,
             has_intervals=bool(action and action.between),
-            has_times=sample_spec.frames.times,
+            has_times=frames is not None and frames.times,
             action_span=self._interval_span() if action and action.between else self._span("action", self.offsets),
             state_span=self._span("state", [1] * len(self.names)),
             state_has_steps=any(vector.steps not in (None, 1) for vector in self.vectors.get("state", ())),
@@ -246,11 +249,12 @@ class OpenMixture:
 
     def _interval_span(self) -> StepSpan:
         """Return the steps from the first to the last frame by member; raise ArgumentError for other frames."""
+        steps = self.sample_spec.frames.steps if self.sample_spec.frames else None
         for name, window in zip(self.names, self.windows, strict=True):
             is_fixed = not window.kinds.any() and np.array_equal(window.low, window.high)
             if len(window) != len(self.windows[0]) or len(window) < 2 or not is_fixed or np.diff(window.low).min() < 1:
                 raise ArgumentError(
-                    f"action=Vector(between='frames'): frames of {name} are {self.sample_spec.frames.steps!r:.100}; "
+                    f"action=Vector(between='frames'): frames of {name} are {steps!r:.100}; "
                     "expected two or more at fixed, ascending steps, such as Frames.clip(16, rate=5); a range such as "
                     "'0..15' draws one frame"
                 )

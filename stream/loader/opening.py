@@ -77,7 +77,8 @@ def make_loader(
         rank: Number of this loader among the ranks, from 0. Give it with ``world_size``, or give neither: a loader
             without ranks raises in a multi-process job. ``rank=0, world_size=1`` always gives all rows.
         world_size: Number of ranks that share the global batch.
-        frames: ``stream.Frames``, or only its steps (``[-1, 0, "goal"]``). By default the frames of a pair.
+        frames: ``stream.Frames``, or only its steps (``[-1, 0, "goal"]``). By default the frames of a pair; None for
+            batches without frames, which read only the index.
         action: ``stream.Vector``, or only its steps (``16``, ``"1s"``); None for batches without actions. By default as
             many steps as the dataset's offset.
         state: ``stream.Vector``, or only its steps; None for batches without states. By default the state at t.
@@ -119,7 +120,7 @@ def make_loader(
         num_epochs=num_epochs,
         sample_weights=sample_weights,
         samples_per_episode=samples_per_episode,
-        frames=Frames.of("frames", frames),
+        frames=None if frames is None else Frames.of("frames", frames),
         action=None if action is None else Vector.of("action", action),
         state=None if state is None else Vector.of("state", state),
         language=language,
@@ -134,7 +135,7 @@ def make_loader(
         transforms=transforms,
         on_error=on_error,
         num_steps=num_steps,
-        decode=spec.frames.decode,
+        decode="host" if spec.frames is None else spec.frames.decode,
     )
     opened = open_mixture(cached_root(root, cache), mixture, split=split, spec=spec, batch_size=run_config.batch_size)
     return Loader(opened, run_config, normalize=normalize, knows_ranks=rank is not None)

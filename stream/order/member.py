@@ -72,7 +72,8 @@ class OpenMember:
     def has_holes(self) -> bool:
         """True if missing frames may exclude steps from the samples."""
         left_out = self.dataset.manifest.left_out
-        return self.samples == "steps" and not self.repeats_edges and any(left_out.get(reason) for reason in _HOLES)
+        needs_frames = self.samples == "steps" and not self.repeats_edges and bool(self.cameras)
+        return needs_frames and any(left_out.get(reason) for reason in _HOLES)
 
     @property
     def selection(self) -> tuple[Choice, ...]:
