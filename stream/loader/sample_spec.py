@@ -111,7 +111,8 @@ class SampleSpec(ValueObject):
             for field in value.names():
                 has_effect = field not in ("fit", "filter") or value.size is not None
                 if has_effect and field not in _ABSENT_FROM_CONTENT:
-                    content[f"{name}.{field}"] = getattr(value, field)
+                    field_value = getattr(value, field)
+                    content[f"{name}.{field}"] = list(field_value) if isinstance(field_value, tuple) else field_value
         return {**content, "language": self.language, "columns": list(self.columns)}
 
     def without(self, members: Collection[str]) -> SampleSpec:

@@ -151,7 +151,7 @@ def test_statistics_are_those_of_the_space(oxe_root: Path, tmp_path: Path, per: 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"action": {"space": "eef"}}, "expected None or one of oxe, eef_delta, joint"),
+        ({"action": {"space": "pose"}}, "expected one of None, .oxe., .eef_delta., .joint., .eef."),
         ({"state": {"space": "oxe"}}, "expected None or one of eef, joint"),
         ({"action": {"space": "oxe", "on_unmapped": "skip"}}, "expected one of 'error', 'mask', 'drop'"),
         ({"action": {"space": "oxe", "on_unknown_units": True}}, "expected one of 'error', 'keep'"),
