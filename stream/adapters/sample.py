@@ -104,7 +104,11 @@ def check_data(mixture: OpenMixture, needs: Sequence[Need], *, cameras: Sequence
     if depth := [camera.frames for camera in mixture.cameras if camera.is_depth]:
         raise ArgumentError(f"cameras: {', '.join(depth)}: this trainer takes pictures of colour; leave depth out")
     available = [camera.frames for camera in mixture.cameras]
-    if spec.frames is None or spec.frames.decode == "device" or not {f"frames/{name}" for name in cameras} <= {*available}:
+    if (
+        spec.frames is None
+        or spec.frames.decode == "device"
+        or not {f"frames/{name}" for name in cameras} <= {*available}
+    ):
         raise ArgumentError(
             f"frames={spec.frames!r:.200}; this trainer takes decoded frames of {', '.join(cameras)}; change "
             "other fields: replace(sample.frames, size=(224, 224))"

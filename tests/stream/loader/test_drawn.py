@@ -161,7 +161,7 @@ def goals(discount: float, *, step: int, num_steps: int, count: int = 20_000) ->
 def test_a_small_discount_is_that_of_the_loader_after_saving(frames_root: Path, tmp_path: Path) -> None:
     arguments: Any = {"frames": [0, "goal:geometric:0.00001"], "shuffle": "none"}
     loader = make_loader(frames_root, "bridge", batch_size=64, **arguments)
-    assert loader.spec.frames.steps == [0, "goal:geometric:0.00001"]
+    assert loader.spec.frames is not None and loader.spec.frames.steps == [0, "goal:geometric:0.00001"]
     batch = loader.batch_at(0)
     assert (batch["frame_step"][:, 1] == batch["step"] + 1).all()
     loader.save(tmp_path / "loader.json")

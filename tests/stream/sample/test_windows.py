@@ -138,7 +138,7 @@ def test_frames_may_be_a_range_or_an_array(frames: Any, frames_root: Path) -> No
     loader = make_loader(frames_root, "bridge", batch_size=4, frames=frames)
     batch = loader.batch_at(0)
     np.testing.assert_array_equal(batch["frame_step"], batch["step"][:, None] + np.arange(-1, 2))
-    steps = loader.spec.frames.steps
+    steps = loader.spec.frames and loader.spec.frames.steps
     assert steps == json.loads(json.dumps(steps)) == [-1, 0, 1]
 
 
