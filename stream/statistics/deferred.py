@@ -25,6 +25,11 @@ class DeferredNormalize:
     settings: Mapping[str, Any]
     path: str | Path | None = None
 
+    @property
+    def is_computed(self) -> bool:
+        """True if the statistics are those of the data, not of a file."""
+        return self.path is None
+
     def bind(self, data: Any) -> Normalize:
         """Return the normalisation for the data of a loader; raises ArgumentError as ``Normalize`` does."""
         if self.path is not None:

@@ -22,6 +22,7 @@ from stream.statistics.chunks import Tails
 from stream.statistics.files import decode_statistics, encode_statistics, read_json, write_json
 from stream.statistics.methods import METHODS, MethodName
 from stream.statistics.trainer_files import FILES, export_file, import_file
+from stream.statistics.transformed import TransformedVectors, check_unchanged
 from stream.statistics.vectors import Mixture, Over, Per, Statistics, VectorStatistics, measure, used_data, used_splits
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ class Normalize:
         keys: Vectors to normalise, by default those that a dataset has.
         tails: Steps that count in the statistics of a relative vector: ``real``, those inside the episode;
             ``complete``, those of complete chunks; ``repeat``, all, with the last step of the episode repeated.
+        statistics: ``stored`` are those of the data. ``transformed`` are those of the loader's samples after
+            ``transforms``, which run over batches without frames. ``make_loader(normalize={...})`` gives the transforms
+            of the loader.
+        transforms: Transforms for ``transformed``.
 
     Attributes:
         names: Names of the datasets.
@@ -84,8 +89,13 @@ class Normalize:
         split: str = "train",
         keys: Sequence[VectorName] | None = None,
         tails: Tails = "real",
+        statistics: Literal["stored", "transformed"] = "stored",
+        transforms: Sequence[Any] = (),
     ) -> None:
         data = data_of(data)
+        if statistics not in ("stored", "transformed"):
+            raise ArgumentError(f"statistics={statistics!r:.100}; expected 'stored' or 'transformed'")
+        transformed = TransformedVectors(data, tuple(transforms)) if statistics == "transformed" else None
         choices = (("method", method, METHODS), ("per", per, get_args(Per)), ("over", over, get_args(Over)))
         choices = (*choices, ("tails", tails, get_args(Tails)))  # type: ignore[assignment]
         for argument, value, available in choices:
@@ -99,10 +109,10 @@ class Normalize:
             raise ArgumentError(f"split={split!r:.100}; expected the name of a split")
         keys = tuple(dict.fromkeys(data.spec.vector_names if keys is None else keys))
         _check_vectors(data, keys)
-        statistics: dict[VectorName, dict[str, VectorStatistics]] = {}
+        numbers: dict[VectorName, dict[str, VectorStatistics]] = {}
         for vector_key in keys:
-            by_dataset = statistics[vector_key] = measure(
-                data, vector_key, per=per, over=over, split=split, tails=tails
+            by_dataset = numbers[vector_key] = measure(
+                data, vector_key, per=per, over=over, split=split, tails=tails, transformed=transformed
             )
             kept_patterns = ("gripper",) * (vector_key in METHODS[method].grippers) if leave is None else leave
             for member, (name, vector) in enumerate(zip(data.names, data.spec.vectors(vector_key), strict=True)):
@@ -115,7 +125,7 @@ class Normalize:
                     source = used_data(data, vector_key, member, used_splits(data, member, over=over, split=split))
                     by_dataset[name] = replace(by_dataset[name], mask=mask, source=source)
         clip = _bound(clip, method)
-        self._set(statistics, method=method, per=per, over=over, split=split, clip=clip, keys=keys, tails=tails)
+        self._set(numbers, method=method, per=per, over=over, split=split, clip=clip, keys=keys, tails=tails)
         for key in keys:
             if key in data.spec.relative:
                 self.conversions[key] = dict(zip(data.names, data.spec.relative[key], strict=True))
@@ -373,7 +383,8 @@ def bind_transforms(transforms: Sequence[Any], data: Mixture, normalize: Any = N
         ArgumentError: ``normalize`` is something else, a vector would be normalised twice, or statistics belong to
             other data.
     """
-    chosen = _choose(normalize, data)
+    code = [transform for transform in transforms if not hasattr(transform, "bind")]
+    chosen = _choose(normalize, data, code)
     bound = [transform.bind(data) if hasattr(transform, "bind") else transform for transform in transforms]
     bound += [] if chosen is None else [chosen.bind(data)]
     normalizers = [transform for transform in bound if isinstance(transform, Normalize)]
@@ -384,6 +395,11 @@ def bind_transforms(transforms: Sequence[Any], data: Mixture, normalize: Any = N
                 f"the {vector_key} would be normalised twice, by {' and '.join(map(repr, normalizers))}; leave one out "
                 "of transforms, or give normalize=False"
             )
+    is_computed = normalize is not None and not isinstance(normalize, Normalize | bool)
+    is_computed |= any(getattr(transform, "is_computed", False) for transform in transforms)
+    is_transformed = isinstance(normalize, Mapping) and normalize.get("statistics") == "transformed"
+    if code and is_computed and not is_transformed:
+        check_unchanged(data, code, vector_keys)
     for transform in bound:
         if hasattr(transform, "check_transforms"):
             transform.check_transforms(bound)
@@ -399,7 +415,7 @@ def describe_transforms(transforms: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def _choose(argument: Any, data: Mixture) -> Normalize | None:
+def _choose(argument: Any, data: Mixture, transforms: Sequence[Any]) -> Normalize | None:
     if argument is None or argument is False or isinstance(argument, Normalize):
         return argument or None
     settings = {"method": argument} if isinstance(argument, str) else argument
@@ -408,12 +424,12 @@ def _choose(argument: Any, data: Mixture) -> Normalize | None:
             f"normalize={argument!r:.100}; expected a method ({', '.join(METHODS)}), a mapping of the arguments of "
             "stream.Normalize, one itself, or None"
         )
-    available = [*SETTINGS, "leave"]
+    available = [*SETTINGS, "leave", "statistics"]
     for setting in settings:
         if setting not in available:
             hint = closest(setting, available, noun="settings")
             raise ArgumentError(f"normalize: no setting {setting!r:.100}; {hint}")
-    return Normalize(data, **settings)
+    return Normalize(data, **settings, transforms=transforms)
 
 
 def data_of(data: Any) -> Any:

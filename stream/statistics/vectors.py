@@ -18,6 +18,7 @@ from stream.format.statistics import NUMBERS, describe_values, describe_weighted
 from stream.format.table import Table
 from stream.sample.relative import RelativeVector
 from stream.statistics.chunks import Chunks, Tails, describe_chunks, read_sources
+from stream.statistics.transformed import TransformedVectors
 
 if TYPE_CHECKING:
     from stream.format.catalog import Dataset
@@ -96,7 +97,14 @@ class _Part:
 
 
 def measure(
-    mixture: Mixture, vector_key: VectorName, *, per: Per, over: Over, split: str, tails: Tails = "real"
+    mixture: Mixture,
+    vector_key: VectorName,
+    *,
+    per: Per,
+    over: Over,
+    split: str,
+    tails: Tails = "real",
+    transformed: TransformedVectors | None = None,
 ) -> dict[str, VectorStatistics]:
     """Return the statistics of each dataset that has the vector, by name.
 
@@ -108,6 +116,7 @@ def measure(
             by its weight if samples have weights.
         split: TFDS split, for ``over="dataset"``.
         tails: Chunks that count at the end of an episode, of a vector that is relative or has another form.
+        transformed: Vectors after transforms, whose statistics are taken instead.
 
     Raises:
         ArgumentError: A dataset has no such split, or datasets that are taken together have other dimensions.
@@ -130,7 +139,9 @@ def measure(
                     f"per={per!r}: {vector_key} of {dims[0]}, that of {dims[1]}; take one space for all, "
                     "or per='dataset'"
                 )
-        if vector_key in mixture.spec.relative:
+        if transformed is not None:
+            statistics = _of_transformed(mixture, vector_key, members, transformed, per=per)
+        elif vector_key in mixture.spec.relative:
             statistics = _of_chunks(mixture, vector_key, members, over=over, split=split, tails=tails, per=per)
         elif over == "dataset" and len(members) == 1 and vectors[first_member].chosen is None:
             statistics = _from_manifest(mixture, vector_key, first_member, split)
@@ -213,11 +224,27 @@ def _of_chunks(
             part_member = member if per == "mixture" or over == "samples" else None
             make_chunks = partial(_chunks, table, vector, state, chosen, conversion, window)
             parts[part_member, table.path, vector.chosen] = weight, make_chunks
-    first_vector, per_step = spec.vectors(vector_key)[members[0]], vector_key in spec.per_step
-    numbers = describe_chunks(list(parts.values()), first_vector.size, per_step=per_step)
-    count = int(numbers.pop("count").max(initial=0))
-    arrays: Any = numbers
-    return VectorStatistics(names=first_vector.names, count=count, **arrays)
+    return _describe(mixture, vector_key, members[0], list(parts.values()))
+
+
+def _of_transformed(
+    mixture: Mixture, vector_key: VectorName, members: Sequence[int], transformed: TransformedVectors, *, per: Per
+) -> VectorStatistics:
+    """Return the statistics of a vector of members together after transforms."""
+    parts = []
+    for member in members:
+        num_samples = int(mixture.sample_index.sizes[member])
+        weight = mixture.phase_weights[-1][member] / max(num_samples, 1) if per == "mixture" else 1.0
+        parts.append((weight, transformed.chunks(vector_key, member)))
+    return _describe(mixture, vector_key, members[0], parts)
+
+
+def _describe(
+    mixture: Mixture, vector_key: VectorName, member: int, parts: Sequence[tuple[float, Callable[[], Chunks]]]
+) -> VectorStatistics:
+    vector, per_step = mixture.spec.vectors(vector_key)[member], vector_key in mixture.spec.per_step
+    numbers: Any = describe_chunks(parts, vector.size, per_step=per_step)
+    return VectorStatistics(names=vector.names, count=int(numbers.pop("count").max(initial=0)), **numbers)
 
 
 def _chunks(

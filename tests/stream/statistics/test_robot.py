@@ -41,7 +41,8 @@ class Doubles:
 
 def test_transforms_see_the_units_of_the_data(oxe_root: Path) -> None:
     raw = make_loader(oxe_root, "kuka", batch_size=8).batch_at(0)
-    loader = make_loader(oxe_root, "kuka", batch_size=8, transforms=[Doubles()], normalize="mean_std")
+    own = Normalize(make_loader(oxe_root, "kuka", batch_size=8))
+    loader = make_loader(oxe_root, "kuka", batch_size=8, transforms=[Doubles()], normalize=own)
     batch = loader.batch_at(0)
     np.testing.assert_array_equal(batch["seen"], raw["action"])
     assert loader.normalize is not None
@@ -49,7 +50,7 @@ def test_transforms_see_the_units_of_the_data(oxe_root: Path) -> None:
 
 
 def test_a_wrong_choice_is_named_when_the_loader_is_made(oxe_root: Path) -> None:
-    values: list[Any] = [True, 5, ["mean_std"], "q1", {"methd": "q01_q99"}, {"statistics": {}}, Normalize]
+    values: list[Any] = [True, 5, ["mean_std"], "q1", {"methd": "q01_q99"}, {"tables": {}}, Normalize]
     for value in values:
         with pytest.raises(ArgumentError, match=r"normalize(=|: no setting )|method='q1'; expected one of mean_std"):
             make_loader(oxe_root, "kuka", batch_size=8, normalize=value)
