@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from stream.loader.opening import load_loader as load_loader
     from stream.loader.opening import make_loader as make_loader
     from stream.loader.run_config import Workers as Workers
+    from stream.order.augment import Augment as Augment
     from stream.order.frames import Frames as Frames
     from stream.order.random_numbers import row_random as row_random
     from stream.order.reference import EpisodeRef as EpisodeRef
@@ -48,6 +49,7 @@ _MODULES = {
     "loader.loader": ("Loader",),
     "loader.opening": ("load_loader", "make_loader"),
     "loader.run_config": ("Workers",),
+    "order.augment": ("Augment",),
     "order.frames": ("Frames",),
     "order.random_numbers": ("row_random",),
     "order.reference": ("EpisodeRef", "SampleRef"),

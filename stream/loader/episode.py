@@ -249,4 +249,5 @@ def _camera_spec(mixture: OpenMixture, camera: LoadedCamera) -> BatchSpec:
         states=(),
         has_language=False,
         columns=(),
+        augmentation=None,
     )

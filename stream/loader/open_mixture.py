@@ -14,6 +14,7 @@ import numpy as np
 
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
+from stream.batch.augmentation import Augmentation
 from stream.batch.cameras import find_cameras
 from stream.batch.columns import draw_texts, find_column, find_texts
 from stream.batch.dataset_vector import check_spaces, dataset_vector, dropped_steps
@@ -182,6 +183,7 @@ class OpenMixture:
             columns=tuple(find_column(name, labelled_splits, self.names) for name in sample_spec.columns),
             num_samples=self.plan.num_samples,
             neighbours=Shuffle.parse(sample_spec.shuffle).block or _NEIGHBOURS_IN_ORDER,
+            augmentation=Augmentation.of(sample_spec.frames.augment, self.cameras, seed=sample_spec.seed),
         )
         spec.check_reduction()
         _check_column_names(spec)

@@ -106,7 +106,9 @@ class SampleSpec(ValueObject):
             for field in value.__dataclass_fields__:  # type: ignore[attr-defined]
                 has_effect = field not in ("fit", "filter") or getattr(value, "size", None) is not None
                 if has_effect and field not in _ABSENT_FROM_CONTENT:
-                    content[f"{name}.{field}"] = getattr(value, field)
+                    field_value = getattr(value, field)
+                    is_object = isinstance(field_value, ValueObject)
+                    content[f"{name}.{field}"] = field_value.to_json() if is_object else field_value
         return {**content, "language": self.language, "columns": list(self.columns)}
 
     def without(self, members: Collection[str]) -> SampleSpec:

@@ -1,0 +1,359 @@
+"""Augmentation of frames: amounts drawn for each sample, the formulas, and their application on the host."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stream.base.extras import imports_of
+from stream.batch.cameras import LoadedCamera
+from stream.order.augment import NEUTRAL, Augment
+from stream.order.random_numbers import uniforms
+from stream.order.shuffle import make_key
+
+DRAWS = (
+    *("crop", "ratio", "crop_y", "crop_x", "rotate", "translate_y", "translate_x"),
+    *("brightness", "contrast", "saturation", "hue", "sharpness", "colour_probability"),
+    *("order_1", "order_2", "order_3", "order_4", "order_5", "order_6"),
+)
+"""Random numbers of a sample, in order. A new operation appends its own, so that others keep theirs."""
+_SEPARATE = DRAWS.index("colour_probability")
+"""First number that ``correlated`` does not replace."""
+_LUMA = (0.2989, 0.587, 0.114)
+"""Weights of red, green and blue in torchvision's grey."""
+
+
+class Amounts(NamedTuple):
+    """Drawn amounts of n samples, of one camera.
+
+    Attributes:
+        matrices: Position in the frame, (x, y) in pixels, of each pixel (x, y, 1) of the new frame, float64 [n, 2, 3];
+            None if no pixel is moved.
+        colours: Amount of each operation on colours, float64 [n], in order. The contrast of ``augmax`` is a slope.
+    """
+
+    matrices: np.ndarray | None
+    colours: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Augmentation of the cameras of a batch.
+
+    Attributes:
+        augment: Operations.
+        moves: Whether a camera gets the geometric operations, by camera.
+        keys: Key of the random numbers, by camera; cameras with the same key share their draw.
+        shapes: (height, width) of the frames in pixels, by camera.
+    """
+
+    augment: Augment
+    moves: tuple[bool, ...]
+    keys: tuple[int, ...]
+    shapes: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, augment: Augment | None, cameras: Sequence[LoadedCamera], *, seed: int) -> Augmentation | None:
+        """Return the augmentation of some cameras, or None if no operation changes anything."""
+        if augment is None or not augment.operations:
+            return None
+        moves = tuple(augment.has_geometry and not _is_excluded(camera, augment.without_geometry) for camera in cameras)
+        keys = tuple(
+            make_key(seed, "augment", "moved" if is_moved else "fixed")
+            if augment.share_cameras
+            else make_key(seed, "augment", "camera", camera.suffix)
+            for camera, is_moved in zip(cameras, moves, strict=True)
+        )
+        return cls(augment, moves, keys, tuple(camera.shape for camera in cameras))
+
+    def draw(self, camera: int, samples: np.ndarray) -> Amounts:
+        """Return the amounts of a camera's frames.
+
+        Args:
+            camera: Number of the camera.
+            samples: Numbers of the samples, int64 [n].
+        """
+        augment = self.augment
+        numbers = uniforms(self.keys[camera], samples, len(DRAWS))
+        if augment.correlated:
+            numbers[:, :_SEPARATE] = numbers[:, :1]
+        drawn = dict(zip(DRAWS, numbers.T, strict=True))
+        applied = _applied(augment, numbers)
+        matrices = None
+        if self.moves[camera]:
+            matrices = _matrices(augment, drawn, self.shapes[camera])
+            matrices[~applied["geometry"]] = np.eye(2, 3)
+        colours = {}
+        for name, limits in augment.colours.items():
+            amounts = np.where(applied[name], _between(limits, drawn[name]), NEUTRAL[str(augment.library)][name])
+            is_slope = augment.library == "augmax" and name == "contrast"
+            colours[name] = np.where(amounts == 0, 1, np.tan((amounts + 1) * (np.pi / 4))) if is_slope else amounts
+        return Amounts(matrices, colours)
+
+
+def _is_excluded(camera: LoadedCamera, texts: Sequence[str]) -> bool:
+    names = [camera.suffix.removeprefix("/")]
+    names += [name for sources in camera.sources for source in sources for name in source.keys]
+    return any(text in name for text in texts for name in names)
+
+
+def _applied(augment: Augment, numbers: np.ndarray) -> dict[str, np.ndarray]:
+    """Return which samples get an operation, bool [n], by operation."""
+    operations = augment.operations
+    has_colours = numbers[:, _SEPARATE] < augment.colour_probability
+    applied = {name: np.ones(len(numbers), bool) if name == "geometry" else has_colours for name in operations}
+    if augment.most_operations is None:
+        return applied
+    # The operations with the smallest numbers are those that are drawn.
+    ranks = numbers[:, _SEPARATE + 1 :][:, : len(operations)].argsort(axis=1).argsort(axis=1)
+    return {
+        name: applied[name] & (ranks[:, position] < augment.most_operations) for position, name in enumerate(operations)
+    }
+
+
+def _between(limits: Sequence[float], numbers: np.ndarray) -> np.ndarray:
+    least, most = limits
+    return least + (most - least) * numbers
+
+
+def _matrices(augment: Augment, drawn: Mapping[str, np.ndarray], shape: tuple[int, int]) -> np.ndarray:
+    """Return the matrix of each sample that finds the source of each pixel, float64 [n, 2, 3]."""
+    limits = {name: getattr(augment, name) for name in ("crop", "ratio", "rotate")}
+    area = _between(limits["crop"], drawn["crop"])
+    ratio = np.exp(_between(np.log(limits["ratio"]), drawn["ratio"]))
+    share = np.stack([np.sqrt(area * ratio), np.sqrt(area / ratio)], axis=1).clip(0, 1)
+    size = np.array([shape[1], shape[0]], np.float64)
+    margin = size - 1
+    if augment.library == "augmax":
+        # It crops whole pixels, and its crop may begin half of a pixel beyond the centre of the first.
+        share = np.floor(size * share + 1e-6) / size
+        margin = size
+    position = np.stack([drawn["crop_x"], drawn["crop_y"]], axis=1)
+    offset = (2 * position - 1) * margin * (1 - share) / 2
+    angle = np.deg2rad(_between(limits["rotate"], drawn["rotate"]))
+    rotation = np.stack([np.cos(angle), -np.sin(angle), np.sin(angle), np.cos(angle)], axis=1).reshape(-1, 2, 2)
+    shift = np.stack([drawn["translate_x"], drawn["translate_y"]], axis=1)
+    shift = np.rint((2 * shift - 1) * augment.translate * size)
+    centre = (size - 1) / 2
+    linear = share[:, :, None] * rotation
+    constant = centre + offset - np.einsum("nij,nj->ni", linear, centre + shift)
+    return np.concatenate([linear, constant[:, :, None]], axis=2)
+
+
+class Pixels(abc.ABC):
+    """Operations on arrays of pixels, on the host or on a device.
+
+    Attributes:
+        xp: Module with ``where``.
+        turn: A full turn of the hue.
+    """
+
+    xp: Any
+    turn: float
+
+    @abc.abstractmethod
+    def channel_means(self, frames: Any) -> Any:
+        """Return the means of the channels of each frame."""
+
+    @abc.abstractmethod
+    def grey(self, frames: Any) -> Any:
+        """Return torchvision's grey, with one channel."""
+
+    @abc.abstractmethod
+    def grey_mean(self, frames: Any) -> Any:
+        """Return the mean of the grey of each frame."""
+
+    @abc.abstractmethod
+    def split(self, frames: Any) -> tuple[Any, Any, Any]:
+        """Return hue, saturation and value."""
+
+    @abc.abstractmethod
+    def merge(self, hue: Any, saturation: Any, value: Any) -> Any:
+        """Return the frames of a hue, saturation and value; the hue may be beyond a turn."""
+
+    @abc.abstractmethod
+    def blur(self, frames: Any) -> Any:
+        """Return frames blurred by torchvision's kernel, with their old edges."""
+
+
+def adjust_colours(library: str, frames: Any, amounts: Mapping[str, Any], pixels: Pixels) -> Any:
+    """Return frames with other colours, by the formulas of a library.
+
+    Args:
+        library: ``torchvision``, ``tensorflow`` or ``augmax``.
+        frames: float32 in [0, 1], one frame [H, W, 3] or several [n, H, W, 3].
+        amounts: Amount by operation; a number, or for several frames [n, 1, 1, 1].
+        pixels: Operations on these arrays.
+    """
+    if not amounts:
+        return frames
+    return {"torchvision": _torchvision, "tensorflow": _tensorflow, "augmax": _augmax}[library](frames, amounts, pixels)
+
+
+def _torchvision(frames: Any, amounts: Mapping[str, Any], pixels: Pixels) -> Any:
+    if (factor := amounts.get("brightness")) is not None:
+        frames = (frames * factor).clip(0, 1)
+    if (factor := amounts.get("contrast")) is not None:
+        frames = (frames * factor + pixels.grey_mean(frames) * (1 - factor)).clip(0, 1)
+    if (factor := amounts.get("saturation")) is not None:
+        frames = (frames * factor + pixels.grey(frames) * (1 - factor)).clip(0, 1)
+    if (turns := amounts.get("hue")) is not None:
+        hue, saturation, value = pixels.split(frames)
+        frames = pixels.merge(hue + turns * pixels.turn, saturation, value)
+    if (factor := amounts.get("sharpness")) is not None:
+        frames = (frames * factor + pixels.blur(frames) * (1 - factor)).clip(0, 1)
+    return frames
+
+
+def _tensorflow(frames: Any, amounts: Mapping[str, Any], pixels: Pixels) -> Any:
+    if (shift := amounts.get("brightness")) is not None:
+        frames = (frames + shift).clip(0, 1)
+    if (factor := amounts.get("contrast")) is not None:
+        means = pixels.channel_means(frames)
+        frames = ((frames - means) * factor + means).clip(0, 1)
+    factor, turns = amounts.get("saturation"), amounts.get("hue")
+    if factor is not None or turns is not None:
+        hue, saturation, value = pixels.split(frames)
+        saturation = saturation if factor is None else (saturation * factor).clip(0, 1)
+        frames = pixels.merge(hue if turns is None else hue + turns * pixels.turn, saturation, value)
+    return frames
+
+
+def _augmax(frames: Any, amounts: Mapping[str, Any], pixels: Pixels) -> Any:
+    hue, saturation, value = pixels.split(frames)
+    if (shift := amounts.get("brightness")) is not None:
+        # Darker is a factor; brighter is the same factor of the distance to white.
+        value = value * (1 - abs(shift)) + (shift + abs(shift)) / 2
+    if (slope := amounts.get("contrast")) is not None:
+        low = slope / (2 * (1 + slope))
+        high_or_middle = pixels.xp.where(value > 1 - low, value / slope + 1 - 1 / slope, slope * (value - 0.5) + 0.5)
+        value = pixels.xp.where(value < low, value / slope, high_or_middle)
+    if (turns := amounts.get("hue")) is not None:
+        hue = hue + turns * pixels.turn
+    return pixels.merge(hue, saturation, value)
+
+
+class HostPixels(Pixels):
+    """Operations on one frame, float32 [H, W, 3], with OpenCV."""
+
+    xp = np
+    turn = 360.0
+
+    def __init__(self) -> None:
+        with imports_of("augment", by="Frames(augment=...)"):
+            import cv2
+        self._cv2 = cv2
+
+    def channel_means(self, frames: np.ndarray) -> np.ndarray:
+        """Return the means of the channels."""
+        return np.array(self._cv2.mean(frames)[:3], np.float32)
+
+    def grey(self, frames: np.ndarray) -> np.ndarray:
+        """Return torchvision's grey, [H, W, 1]."""
+        return np.asarray(self._cv2.transform(frames, np.array([_LUMA], np.float32)))[..., None]
+
+    def grey_mean(self, frames: np.ndarray) -> float:
+        """Return the mean of the grey."""
+        return float(self.channel_means(frames) @ np.array(_LUMA))
+
+    def split(self, frames: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return hue in degrees, saturation and value, [H, W] each."""
+        hue, saturation, value = self._cv2.split(self._cv2.cvtColor(frames, self._cv2.COLOR_RGB2HSV))
+        return np.asarray(hue), np.asarray(saturation), np.asarray(value)
+
+    def merge(self, hue: np.ndarray, saturation: np.ndarray, value: np.ndarray) -> np.ndarray:
+        """Return the frame of a hue, saturation and value."""
+        merged = self._cv2.merge([hue, saturation, value])
+        return np.asarray(self._cv2.cvtColor(merged, self._cv2.COLOR_HSV2RGB))
+
+    def blur(self, frames: np.ndarray) -> np.ndarray:
+        """Return the frame blurred, with its old edges."""
+        kernel = np.ones((3, 3), np.float32) / 13
+        kernel[1, 1] = 5 / 13
+        blurred = frames.copy()
+        blurred[1:-1, 1:-1] = self._cv2.filter2D(frames, -1, kernel)[1:-1, 1:-1]
+        return blurred
+
+    def warp(self, frames: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        """Return the frame resampled, black beyond its edge."""
+        flags = self._cv2.INTER_LINEAR | self._cv2.WARP_INVERSE_MAP
+        return np.asarray(self._cv2.warpAffine(frames, matrix, frames.shape[1::-1], flags=flags))
+
+    def to_levels(self, frames: np.ndarray) -> np.ndarray:
+        """Return the frame as uint8, rounded."""
+        return np.asarray(self._cv2.convertScaleAbs(frames, alpha=255.0))
+
+
+class HostAugmenter:
+    """Augmenter of frames on the host; one for each process, safe to use from several threads."""
+
+    def __init__(self, augmentation: Augmentation) -> None:
+        self._augmentation = augmentation
+        self._neutral = NEUTRAL[str(augmentation.augment.library)]
+        self._pixels = HostPixels()
+
+    def draw(self, samples: np.ndarray) -> list[Amounts]:
+        """Return the amounts of each camera."""
+        return [self._augmentation.draw(camera, samples) for camera in range(len(self._augmentation.keys))]
+
+    def apply(self, frame: np.ndarray, amounts: Amounts, row: int) -> None:
+        """Augment a frame in place.
+
+        Args:
+            frame: uint8 [H, W, 3], or of depth uint16 [H, W].
+            amounts: Amounts of its camera.
+            row: Number of the sample among the amounts.
+        """
+        matrix = None if amounts.matrices is None else amounts.matrices[row]
+        if matrix is not None and np.array_equal(matrix, np.eye(2, 3)):
+            matrix = None
+        if frame.ndim == 2:
+            if matrix is not None:
+                frame[...] = move_depth(frame, matrix)
+            return
+        colours = {
+            name: value for name, values in amounts.colours.items() if self._changes(name, value := float(values[row]))
+        }
+        if (matrix is None and not colours) or not (frame[0].any() or frame.any()):
+            return
+        augment, pixels = self._augmentation.augment, self._pixels
+        changed = np.multiply(frame, np.float32(1 / 255))
+        if matrix is not None and augment.geometry == "first":
+            changed = pixels.warp(changed, matrix)
+        changed = adjust_colours(str(augment.library), changed, colours, pixels)
+        if matrix is not None and augment.geometry == "last":
+            changed = pixels.warp(changed, matrix)
+        frame[...] = pixels.to_levels(changed)
+
+    def _changes(self, name: str, amount: float) -> bool:
+        # The slope of augmax's contrast is 1 where its amount is 0.
+        is_slope = self._augmentation.augment.library == "augmax" and name == "contrast"
+        return amount != (1.0 if is_slope else self._neutral[name])
+
+
+def source_indices(matrix: Any, height: int, width: int, xp: Any) -> tuple[Any, Any, Any]:
+    """Return row and column of the nearest source pixel of each pixel, int64 [height, width], and which exist.
+
+    Args:
+        matrix: float64 [2, 3].
+        height, width: Size of the frame.
+        xp: numpy or torch, which give the same indices.
+    """
+    rows, columns = xp.arange(height)[:, None], xp.arange(width)[None, :]
+    column, row = (
+        xp.floor(matrix[axis, 0] * columns + matrix[axis, 1] * rows + (matrix[axis, 2] + 0.5)) for axis in (0, 1)
+    )
+    exists = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+    return row, column, exists
+
+
+def move_depth(depth: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Return depth, uint16 [H, W], by the nearest source pixel; 0 beyond the edge, as where nothing was measured."""
+    height, width = depth.shape
+    row, column, exists = source_indices(matrix, height, width, np)
+    rows, columns = (index.clip(0, limit - 1).astype(np.int64) for index, limit in ((row, height), (column, width)))
+    return np.where(exists, depth[rows, columns], np.uint16(0))
