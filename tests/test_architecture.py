@@ -43,7 +43,10 @@ EXEMPT = {("convert.run.command", "beam_jobs")}
 """``python -m convert.run`` starts Beam: the one place where convert reaches it."""
 
 LIBRARIES = {
-    "torch": ("stream.frameworks.torch", "stream.frameworks.torch_carriers", "stream.frameworks.lightning"),
+    "torch": (
+        *("stream.frameworks.torch", "stream.frameworks.torch_augment", "stream.frameworks.torch_carriers"),
+        "stream.frameworks.lightning",
+    ),
     "lightning": ("stream.frameworks.lightning",),
     "jax": ("stream.frameworks.jax",),
     "av": ("stream.format.video", "pairstream.export.video"),

@@ -23,7 +23,7 @@ DRAWS = (
 """Random numbers of a sample, in order. A new operation appends its own, so that others keep theirs."""
 _SEPARATE = DRAWS.index("colour_probability")
 """First number that ``correlated`` does not replace."""
-_LUMA = (0.2989, 0.587, 0.114)
+LUMA = (0.2989, 0.587, 0.114)
 """Weights of red, green and blue in torchvision's grey."""
 
 
@@ -254,11 +254,11 @@ class HostPixels(Pixels):
 
     def grey(self, frames: np.ndarray) -> np.ndarray:
         """Return torchvision's grey, [H, W, 1]."""
-        return np.asarray(self._cv2.transform(frames, np.array([_LUMA], np.float32)))[..., None]
+        return np.asarray(self._cv2.transform(frames, np.array([LUMA], np.float32)))[..., None]
 
     def grey_mean(self, frames: np.ndarray) -> float:
         """Return the mean of the grey."""
-        return float(self.channel_means(frames) @ np.array(_LUMA))
+        return float(self.channel_means(frames) @ np.array(LUMA))
 
     def split(self, frames: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return hue in degrees, saturation and value, [H, W] each."""
@@ -267,7 +267,8 @@ class HostPixels(Pixels):
 
     def merge(self, hue: np.ndarray, saturation: np.ndarray, value: np.ndarray) -> np.ndarray:
         """Return the frame of a hue, saturation and value."""
-        merged = self._cv2.merge([hue, saturation, value])
+        # OpenCV takes a hue from 0 to 360.
+        merged = self._cv2.merge([hue - 360 * np.floor(hue * (1 / 360)), saturation, value])
         return np.asarray(self._cv2.cvtColor(merged, self._cv2.COLOR_HSV2RGB))
 
     def blur(self, frames: np.ndarray) -> np.ndarray:
@@ -343,7 +344,9 @@ def source_indices(matrix: Any, height: int, width: int, xp: Any) -> tuple[Any, 
         height, width: Size of the frame.
         xp: numpy or torch, which give the same indices.
     """
-    rows, columns = xp.arange(height)[:, None], xp.arange(width)[None, :]
+    # torch makes a tensor on the device of the matrix.
+    device = {} if xp is np else {"device": matrix.device}
+    rows, columns = xp.arange(height, **device)[:, None], xp.arange(width, **device)[None, :]
     column, row = (
         xp.floor(matrix[axis, 0] * columns + matrix[axis, 1] * rows + (matrix[axis, 2] + 0.5)) for axis in (0, 1)
     )
