@@ -212,7 +212,8 @@ def to_device(
         pin_memory: None and True page-lock the memory that is copied to CUDA; False does not, and waits for each copy.
             Batches whose frames are decoded on CUDA are small, and never page-locked.
         augment: ``host`` augments frames where they are decoded; ``device`` here, with the same amounts. The pictures
-            differ by at most 2 levels. With ``decode="device"`` frames are augmented here in any case.
+            differ by at most 2 levels. An iterator as ``source`` is then closed, as its workers augment. With
+            ``decode="device"`` frames are augmented here in any case.
 
     Returns:
         A Grain iterator with ``get_state``, ``set_state`` and ``close``. Shapes and dtypes are the loader's;
@@ -236,20 +237,22 @@ def to_device(
         source.find_ranks()
     check_choice("augment", augment, ("host", "device"))
     loader = source if isinstance(source, Loader) else getattr(source, "loader", None)
-    decoder = augmenter = None
+    decoder = augmenter = plain_loader = None
     if isinstance(loader, Loader):
         is_encoded, augmentation = loader.run_config.decode == "device", loader.data.spec.augmentation
         if augmentation is not None and (is_encoded or augment == "device"):
             loader = loader.augmenting_on_device()
             augmenter = DeviceAugmenter(loader.data.spec, augmentation)
+            # Workers that do not decode do not augment either.
+            plain_loader = None if is_encoded else loader
         if is_encoded:
             decoder = Decoder(loader, device if on_cuda else None)
     carrier: Carrier = OnHost(device, decoder, augmenter)
     if on_cuda:
         carrier = OnCuda(device, decoder, pin=pin_memory is not False, augmenter=augmenter)
     if isinstance(source, StreamDataset):
-        return source.carry(carrier, prefetch=prefetch, loader=None if augmenter is None else loader)
-    return PrefetchIterator(_batches(source, loader if augmenter else None), carrier, prefetch=prefetch)
+        return source.carry(carrier, prefetch=prefetch, loader=plain_loader)
+    return PrefetchIterator(_batches(source, plain_loader), carrier, prefetch=prefetch)
 
 
 def _batches(source: Any, loader: Loader | None) -> LoaderIterator:

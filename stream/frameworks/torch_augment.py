@@ -55,6 +55,8 @@ class TorchPixels(Pixels):
 
     def blur(self, frames: torch.Tensor) -> torch.Tensor:
         """Return the frames blurred, with their old edges."""
+        if min(frames.shape[1:3]) < 3:
+            return frames
         kernel = frames.new_ones((3, 1, 3, 3)) / 13
         kernel[:, :, 1, 1] = 5 / 13
         blurred = frames.clone()
