@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -95,10 +96,10 @@ class Augmentation:
         return Amounts(matrices, colours)
 
 
-def _is_excluded(camera: LoadedCamera, texts: Sequence[str]) -> bool:
+def _is_excluded(camera: LoadedCamera, texts: Sequence[str] | None) -> bool:
     names = [camera.suffix.removeprefix("/")]
     names += [name for sources in camera.sources for source in sources for name in source.keys]
-    return any(text in name for text in texts for name in names)
+    return any(text in name for text in texts or () for name in names)
 
 
 def _applied(augment: Augment, numbers: np.ndarray) -> dict[str, np.ndarray]:
@@ -145,7 +146,7 @@ def _matrices(augment: Augment, drawn: Mapping[str, np.ndarray], shape: tuple[in
 
 
 class Pixels(abc.ABC):
-    """Operations on arrays of pixels, on the host or on a device.
+    """Operations on arrays of pixels, on the host or on a device. They may write into the array that they get.
 
     Attributes:
         xp: Module with ``where``.
@@ -156,16 +157,28 @@ class Pixels(abc.ABC):
     turn: float
 
     @abc.abstractmethod
-    def channel_means(self, frames: Any) -> Any:
-        """Return the means of the channels of each frame."""
+    def clip(self, frames: Any) -> Any:
+        """Return frames limited to [0, 1]."""
 
     @abc.abstractmethod
-    def grey(self, frames: Any) -> Any:
-        """Return torchvision's grey, with one channel."""
+    def scale(self, frames: Any, factor: Any, shift: Any) -> Any:
+        """Return frames times a factor plus a shift."""
 
     @abc.abstractmethod
-    def grey_mean(self, frames: Any) -> Any:
-        """Return the mean of the grey of each frame."""
+    def scale_about_means(self, frames: Any, factor: Any) -> Any:
+        """Return frames with other distances from the mean of each channel."""
+
+    @abc.abstractmethod
+    def scale_about_grey_mean(self, frames: Any, factor: Any) -> Any:
+        """Return frames with other distances from the mean of torchvision's grey."""
+
+    @abc.abstractmethod
+    def scale_about_grey(self, frames: Any, factor: Any) -> Any:
+        """Return frames with other distances of each pixel from torchvision's grey."""
+
+    @abc.abstractmethod
+    def blend_with_blur(self, frames: Any, factor: Any) -> Any:
+        """Return frames with other distances of each pixel from torchvision's blur, which leaves the edges."""
 
     @abc.abstractmethod
     def split(self, frames: Any) -> tuple[Any, Any, Any]:
@@ -175,17 +188,13 @@ class Pixels(abc.ABC):
     def merge(self, hue: Any, saturation: Any, value: Any) -> Any:
         """Return the frames of a hue, saturation and value; the hue may be beyond a turn."""
 
-    @abc.abstractmethod
-    def blur(self, frames: Any) -> Any:
-        """Return frames blurred by torchvision's kernel, with their old edges."""
-
 
 def adjust_colours(library: str, frames: Any, amounts: Mapping[str, Any], pixels: Pixels) -> Any:
     """Return frames with other colours, by the formulas of a library.
 
     Args:
         library: ``torchvision``, ``tensorflow`` or ``augmax``.
-        frames: float32 in [0, 1], one frame [H, W, 3] or several [n, H, W, 3].
+        frames: float32 in [0, 1], one frame [H, W, 3] or several [n, H, W, 3]; they may be overwritten.
         amounts: Amount by operation; a number, or for several frames [n, 1, 1, 1].
         pixels: Operations on these arrays.
     """
@@ -196,29 +205,28 @@ def adjust_colours(library: str, frames: Any, amounts: Mapping[str, Any], pixels
 
 def _torchvision(frames: Any, amounts: Mapping[str, Any], pixels: Pixels) -> Any:
     if (factor := amounts.get("brightness")) is not None:
-        frames = (frames * factor).clip(0, 1)
+        frames = pixels.clip(pixels.scale(frames, factor, 0.0))
     if (factor := amounts.get("contrast")) is not None:
-        frames = (frames * factor + pixels.grey_mean(frames) * (1 - factor)).clip(0, 1)
+        frames = pixels.clip(pixels.scale_about_grey_mean(frames, factor))
     if (factor := amounts.get("saturation")) is not None:
-        frames = (frames * factor + pixels.grey(frames) * (1 - factor)).clip(0, 1)
+        frames = pixels.clip(pixels.scale_about_grey(frames, factor))
     if (turns := amounts.get("hue")) is not None:
         hue, saturation, value = pixels.split(frames)
         frames = pixels.merge(hue + turns * pixels.turn, saturation, value)
     if (factor := amounts.get("sharpness")) is not None:
-        frames = (frames * factor + pixels.blur(frames) * (1 - factor)).clip(0, 1)
+        frames = pixels.clip(pixels.blend_with_blur(frames, factor))
     return frames
 
 
 def _tensorflow(frames: Any, amounts: Mapping[str, Any], pixels: Pixels) -> Any:
     if (shift := amounts.get("brightness")) is not None:
-        frames = (frames + shift).clip(0, 1)
+        frames = pixels.clip(pixels.scale(frames, 1.0, shift))
     if (factor := amounts.get("contrast")) is not None:
-        means = pixels.channel_means(frames)
-        frames = ((frames - means) * factor + means).clip(0, 1)
+        frames = pixels.clip(pixels.scale_about_means(frames, factor))
     factor, turns = amounts.get("saturation"), amounts.get("hue")
     if factor is not None or turns is not None:
         hue, saturation, value = pixels.split(frames)
-        saturation = saturation if factor is None else (saturation * factor).clip(0, 1)
+        saturation = saturation if factor is None else pixels.clip(saturation * factor)
         frames = pixels.merge(hue if turns is None else hue + turns * pixels.turn, saturation, value)
     return frames
 
@@ -238,7 +246,10 @@ def _augmax(frames: Any, amounts: Mapping[str, Any], pixels: Pixels) -> Any:
 
 
 class HostPixels(Pixels):
-    """Operations on one frame, float32 [H, W, 3], with OpenCV."""
+    """Operations on one frame, float32 [H, W, 3], with OpenCV.
+
+    Each thread has buffers, as new memory costs more than most operations.
+    """
 
     xp = np
     turn = 360.0
@@ -247,46 +258,86 @@ class HostPixels(Pixels):
         with imports_of("augment", by="Frames(augment=...)"):
             import cv2
         self._cv2 = cv2
+        self._buffers = threading.local()
 
-    def channel_means(self, frames: np.ndarray) -> np.ndarray:
-        """Return the means of the channels."""
-        return np.array(self._cv2.mean(frames)[:3], np.float32)
+    def load(self, frame: np.ndarray) -> np.ndarray:
+        """Return a frame, uint8 [H, W, 3], as float32 in [0, 1]."""
+        return np.multiply(frame, np.float32(1 / 255), out=self._buffer("first", frame.shape))
 
-    def grey(self, frames: np.ndarray) -> np.ndarray:
-        """Return torchvision's grey, [H, W, 1]."""
-        return np.asarray(self._cv2.transform(frames, np.array([LUMA], np.float32)))[..., None]
+    def save(self, frames: np.ndarray, frame: np.ndarray) -> None:
+        """Write the levels of ``frames`` into a frame, rounded."""
+        frame[...] = self._cv2.convertScaleAbs(frames, self._buffer("levels", frame.shape, dtype=np.uint8), alpha=255.0)
 
-    def grey_mean(self, frames: np.ndarray) -> float:
-        """Return the mean of the grey."""
-        return float(self.channel_means(frames) @ np.array(LUMA))
+    def _buffer(
+        self, name: str, shape: Sequence[int], used: np.ndarray | None = None, *, dtype: Any = np.float32
+    ) -> np.ndarray:
+        """Return a buffer of this thread, other than the used one."""
+        buffers: dict[Any, np.ndarray] = vars(self._buffers)
+        first, second = (name, *shape), (name, *shape, "second")
+        buffer_key = first if used is None or buffers.get(first) is not used else second
+        if buffer_key not in buffers:
+            buffers[buffer_key] = np.empty(shape, dtype)
+        return buffers[buffer_key]
+
+    def clip(self, frames: np.ndarray) -> np.ndarray:
+        """Return the frame limited to [0, 1], in place."""
+        return np.clip(frames, 0, 1, out=frames)
+
+    def scale(self, frames: np.ndarray, factor: float, shift: float) -> np.ndarray:
+        """Return the frame times a factor plus a shift, in place."""
+        if factor != 1:
+            np.multiply(frames, np.float32(factor), out=frames)
+        return np.add(frames, np.float32(shift), out=frames) if shift else frames
+
+    def scale_about_means(self, frames: np.ndarray, factor: float) -> np.ndarray:
+        """Return the frame with other distances from the mean of each channel."""
+        return self._transform(frames, factor * np.eye(3), (1 - factor) * np.array(self._cv2.mean(frames)[:3]))
+
+    def scale_about_grey_mean(self, frames: np.ndarray, factor: float) -> np.ndarray:
+        """Return the frame with other distances from the mean of the grey."""
+        grey = float(np.dot(self._cv2.mean(frames)[:3], LUMA))
+        return self._transform(frames, factor * np.eye(3), (1 - factor) * np.full(3, grey))
+
+    def scale_about_grey(self, frames: np.ndarray, factor: float) -> np.ndarray:
+        """Return the frame with other distances of each pixel from its grey."""
+        return self._transform(frames, factor * np.eye(3) + (1 - factor) * np.array([LUMA] * 3), np.zeros(3))
+
+    def _transform(self, frames: np.ndarray, matrix: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        """Return a linear function of the three channels of each pixel."""
+        coefficients = np.column_stack([matrix, shift]).astype(np.float32)
+        return np.asarray(self._cv2.transform(frames, coefficients, self._buffer("first", frames.shape, frames)))
+
+    def blend_with_blur(self, frames: np.ndarray, factor: float) -> np.ndarray:
+        """Return the frame with other distances of each pixel from the blur."""
+        kernel = np.full((3, 3), (1 - factor) / 13)
+        kernel[1, 1] = factor + (1 - factor) * 5 / 13
+        blended = self._cv2.filter2D(frames, -1, kernel, self._buffer("first", frames.shape, frames))
+        # The blur leaves the edges.
+        for edge in (np.s_[:1], np.s_[-1:], np.s_[:, :1], np.s_[:, -1:]):
+            blended[edge] = frames[edge]
+        return np.asarray(blended)
 
     def split(self, frames: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return hue in degrees, saturation and value, [H, W] each."""
-        hue, saturation, value = self._cv2.split(self._cv2.cvtColor(frames, self._cv2.COLOR_RGB2HSV))
+        cylinder = self._cv2.cvtColor(frames, self._cv2.COLOR_RGB2HSV, self._buffer("first", frames.shape, frames))
+        channels = [self._buffer(f"channel_{number}", frames.shape[:2]) for number in range(3)]
+        hue, saturation, value = self._cv2.split(cylinder, channels)
         return np.asarray(hue), np.asarray(saturation), np.asarray(value)
 
     def merge(self, hue: np.ndarray, saturation: np.ndarray, value: np.ndarray) -> np.ndarray:
         """Return the frame of a hue, saturation and value."""
         # OpenCV takes a hue from 0 to 360.
-        merged = self._cv2.merge([hue - 360 * np.floor(hue * (1 / 360)), saturation, value])
-        return np.asarray(self._cv2.cvtColor(merged, self._cv2.COLOR_HSV2RGB))
-
-    def blur(self, frames: np.ndarray) -> np.ndarray:
-        """Return the frame blurred, with its old edges."""
-        kernel = np.ones((3, 3), np.float32) / 13
-        kernel[1, 1] = 5 / 13
-        blurred = frames.copy()
-        blurred[1:-1, 1:-1] = self._cv2.filter2D(frames, -1, kernel)[1:-1, 1:-1]
-        return blurred
+        hue = hue - 360 * np.floor(hue * (1 / 360))
+        merged = self._cv2.merge([hue, saturation, value], self._buffer("first", (*hue.shape, 3)))
+        return np.asarray(
+            self._cv2.cvtColor(merged, self._cv2.COLOR_HSV2RGB, self._buffer("first", merged.shape, merged))
+        )
 
     def warp(self, frames: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         """Return the frame resampled, black beyond its edge."""
         flags = self._cv2.INTER_LINEAR | self._cv2.WARP_INVERSE_MAP
-        return np.asarray(self._cv2.warpAffine(frames, matrix, frames.shape[1::-1], flags=flags))
-
-    def to_levels(self, frames: np.ndarray) -> np.ndarray:
-        """Return the frame as uint8, rounded."""
-        return np.asarray(self._cv2.convertScaleAbs(frames, alpha=255.0))
+        moved = self._buffer("first", frames.shape, frames)
+        return np.asarray(self._cv2.warpAffine(frames, matrix, frames.shape[1::-1], moved, flags=flags))
 
 
 class HostAugmenter:
@@ -322,13 +373,13 @@ class HostAugmenter:
         if (matrix is None and not colours) or not (frame[0].any() or frame.any()):
             return
         augment, pixels = self._augmentation.augment, self._pixels
-        changed = np.multiply(frame, np.float32(1 / 255))
+        changed = pixels.load(frame)
         if matrix is not None and augment.geometry == "first":
             changed = pixels.warp(changed, matrix)
         changed = adjust_colours(str(augment.library), changed, colours, pixels)
         if matrix is not None and augment.geometry == "last":
             changed = pixels.warp(changed, matrix)
-        frame[...] = pixels.to_levels(changed)
+        pixels.save(changed, frame)
 
     def _changes(self, name: str, amount: float) -> bool:
         # The slope of augmax's contrast is 1 where its amount is 0.

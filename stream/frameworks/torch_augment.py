@@ -26,17 +26,36 @@ class TorchPixels(Pixels):
     xp = torch
     turn = 1.0
 
-    def channel_means(self, frames: torch.Tensor) -> torch.Tensor:
-        """Return the means of the channels, [n, 1, 1, 3]."""
-        return frames.mean(dim=(1, 2), keepdim=True)
+    def clip(self, frames: torch.Tensor) -> torch.Tensor:
+        """Return the frames limited to [0, 1]."""
+        return frames.clip(0, 1)
 
-    def grey(self, frames: torch.Tensor) -> torch.Tensor:
-        """Return torchvision's grey, [n, H, W, 1]."""
-        return (frames * frames.new_tensor(LUMA)).sum(dim=-1, keepdim=True)
+    def scale(self, frames: torch.Tensor, factor: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+        """Return the frames times a factor plus a shift."""
+        return frames * factor + shift
 
-    def grey_mean(self, frames: torch.Tensor) -> torch.Tensor:
-        """Return the mean of the grey, [n, 1, 1, 1]."""
-        return self.grey(self.channel_means(frames))
+    def scale_about_means(self, frames: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+        """Return the frames with other distances from the mean of each channel."""
+        return torch.lerp(frames.mean(dim=(1, 2), keepdim=True), frames, factor)
+
+    def scale_about_grey_mean(self, frames: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+        """Return the frames with other distances from the mean of the grey."""
+        return torch.lerp(_grey(frames.mean(dim=(1, 2), keepdim=True)), frames, factor)
+
+    def scale_about_grey(self, frames: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+        """Return the frames with other distances of each pixel from its grey."""
+        return torch.lerp(_grey(frames), frames, factor)
+
+    def blend_with_blur(self, frames: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+        """Return the frames with other distances of each pixel from the blur."""
+        if min(frames.shape[1:3]) < 3:
+            return frames
+        kernel = frames.new_ones((3, 1, 3, 3)) / 13
+        kernel[:, :, 1, 1] = 5 / 13
+        blurred = frames.clone()
+        inner = torch.nn.functional.conv2d(frames.permute(0, 3, 1, 2), kernel, groups=3)
+        blurred[:, 1:-1, 1:-1] = inner.permute(0, 2, 3, 1)
+        return torch.lerp(blurred, frames, factor)
 
     def split(self, frames: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return hue in turns, saturation and value, [n, H, W, 1] each."""
@@ -52,17 +71,6 @@ class TorchPixels(Pixels):
         """Return the frames of a hue, saturation and value."""
         sector = torch.remainder(hue * 6 + hue.new_tensor([5.0, 3.0, 1.0]), 6)
         return value - value * saturation * torch.minimum(sector, 4 - sector).clip(0, 1)
-
-    def blur(self, frames: torch.Tensor) -> torch.Tensor:
-        """Return the frames blurred, with their old edges."""
-        if min(frames.shape[1:3]) < 3:
-            return frames
-        kernel = frames.new_ones((3, 1, 3, 3)) / 13
-        kernel[:, :, 1, 1] = 5 / 13
-        blurred = frames.clone()
-        inner = torch.nn.functional.conv2d(frames.permute(0, 3, 1, 2), kernel, groups=3)
-        blurred[:, 1:-1, 1:-1] = inner.permute(0, 2, 3, 1)
-        return blurred
 
     def warp(self, frames: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
         """Return the frames resampled, black beyond their edge; matrices float64 [n, 2, 3]."""
@@ -81,6 +89,11 @@ class TorchPixels(Pixels):
             frames.permute(0, 3, 1, 2), grid.float(), mode="bilinear", padding_mode="zeros", align_corners=True
         )
         return moved.permute(0, 2, 3, 1)
+
+
+def _grey(frames: torch.Tensor) -> torch.Tensor:
+    """Return torchvision's grey, [n, H, W, 1]."""
+    return (frames * frames.new_tensor(LUMA)).sum(dim=-1, keepdim=True)
 
 
 class DeviceAugmenter:

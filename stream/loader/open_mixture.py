@@ -183,7 +183,7 @@ class OpenMixture:
             columns=tuple(find_column(name, labelled_splits, self.names) for name in sample_spec.columns),
             num_samples=self.plan.num_samples,
             neighbours=Shuffle.parse(sample_spec.shuffle).block or _NEIGHBOURS_IN_ORDER,
-            augmentation=Augmentation.of(sample_spec.frames.augment, self.cameras, seed=sample_spec.seed),
+            augmentation=Augmentation.of(sample_spec.frames.augmentation, self.cameras, seed=sample_spec.seed),
         )
         spec.check_reduction()
         _check_column_names(spec)

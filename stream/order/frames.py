@@ -125,6 +125,11 @@ class Frames(ValueObject):
         return self.steps is not None or self.cameras is not None or self.edges == "repeat"
 
     @property
+    def augmentation(self) -> Augment | None:
+        """Augmentation of the frames, as an object."""
+        return self.augment if isinstance(self.augment, Augment) else None
+
+    @property
     def random_choices(self) -> list[Any]:
         """Steps, cameras and augmentations that are drawn for each sample."""
         random_steps = [step for step in self.steps or () if str(step).startswith("goal") or ".." in str(step)]

@@ -29,7 +29,7 @@ def augmentation(augment: Augment, shape: tuple[int, int], *, moves: bool = True
 
 
 def augmented(augment: Augment, frame: np.ndarray, sample: int, *, moves: bool = True) -> np.ndarray:
-    augmenter = HostAugmenter(augmentation(augment, frame.shape[:2], moves=moves))  # type: ignore[arg-type]
+    augmenter = HostAugmenter(augmentation(augment, frame.shape[:2], moves=moves))
     changed = frame.copy()
     augmenter.apply(changed, augmenter.draw(np.array([sample]))[0], 0)
     return changed

@@ -81,7 +81,7 @@ def test_cameras_share_the_draw_by_choice(frames_root: Path, share_cameras: bool
         batch = loader.batch_at(1)
         return np.stack([batch[f"frames/{camera}"] for camera in TWO_CAMERAS], axis=1).astype(float)
 
-    shared = {"share_cameras": share_cameras, "without_geometry": ["wrist"], "rotate": 1e-7}
+    shared: Any = {"share_cameras": share_cameras, "without_geometry": ["wrist"], "rotate": 1e-7}
     bright = shifts(Augment(library="tensorflow", brightness=(0.1, 0.4), **shared))
     difference = np.where((bright > 0) & (bright < 255), bright - shifts(None), np.nan)
     first, second, wrist = np.nanmedian(difference, axis=(2, 3, 4, 5)).T
@@ -134,6 +134,6 @@ def test_a_state_of_another_augmentation_is_a_warning(frames_root: Path, caplog:
 def test_an_episode_and_a_source_have_plain_frames(frames_root: Path) -> None:
     plain, bright = (open_loader(frames_root, frames=Frames([0], augment=augment)) for augment in (None, BRIGHT))
     episodes = [loader.episode("bridge", 0).cameras["frames"].frames for loader in (plain, bright)]
-    np.testing.assert_array_equal(*episodes)
+    np.testing.assert_array_equal(episodes[0], episodes[1])
     with pytest.raises(ArgumentError, match=r"SampleSource cannot draw Augment\(.*again in each epoch"):
         SampleSource(frames_root, "bridge", frames=Frames([0], augment=BRIGHT))
