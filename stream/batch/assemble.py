@@ -47,7 +47,7 @@ class Timings:
 
     Attributes:
         read_s: Seconds of reading records.
-        decode_s: Seconds of decoding frames.
+        decode_s: Seconds of decoding and augmenting frames.
         metadata_s: Seconds of looking up the index.
         bytes: Bytes of records.
         requests: Requests that were sent to an object store, if the root is read in place; requests for failed, late

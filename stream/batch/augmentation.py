@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stream.base.errors import ArgumentError
 from stream.base.extras import imports_of
 from stream.batch.cameras import LoadedCamera
 from stream.order.augment import NEUTRAL, Augment
@@ -249,6 +250,10 @@ class HostPixels(Pixels):
     """Operations on one frame, float32 [H, W, 3], with OpenCV.
 
     Each thread has buffers, as new memory costs more than most operations.
+
+    Raises:
+        ArgumentError: OpenCV is older than version 5.
+        ModuleNotFoundError: OpenCV is not installed.
     """
 
     xp = np
@@ -257,6 +262,11 @@ class HostPixels(Pixels):
     def __init__(self) -> None:
         with imports_of("augment", by="Frames(augment=...)"):
             import cv2
+        if int(cv2.__version__.partition(".")[0]) < 5:
+            raise ArgumentError(
+                f"Frames(augment=...) needs OpenCV 5, as {cv2.__version__} rounds positions to 1/32 of a pixel; "
+                "install pairstream[augment], or take to_device(..., augment='device')"
+            )
         self._cv2 = cv2
         self._buffers = threading.local()
 

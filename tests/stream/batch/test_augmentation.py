@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("cv2", minversion="5")
+
 import stream.batch.augmentation as module
 from stream import Augment
 from stream.batch.augmentation import DRAWS, Augmentation, HostAugmenter
