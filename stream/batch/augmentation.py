@@ -345,9 +345,13 @@ class HostPixels(Pixels):
 
     def warp(self, frames: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         """Return the frame resampled, black beyond its edge."""
-        flags = self._cv2.INTER_LINEAR | self._cv2.WARP_INVERSE_MAP
-        moved = self._buffer("first", frames.shape, frames)
-        return np.asarray(self._cv2.warpAffine(frames, matrix, frames.shape[1::-1], moved, flags=flags))
+        cv2 = self._cv2
+        # OpenCV takes half of the time for four channels as for three.
+        shape = (*frames.shape[:2], 4)
+        source, moved = self._buffer("four_channels", shape), self._buffer("moved", shape)
+        cv2.cvtColor(frames, cv2.COLOR_RGB2RGBA, source)
+        cv2.warpAffine(source, matrix, shape[1::-1], moved, flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP)
+        return np.asarray(cv2.cvtColor(moved, cv2.COLOR_RGBA2RGB, self._buffer("first", frames.shape)))
 
 
 class HostAugmenter:
