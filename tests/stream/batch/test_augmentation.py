@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("cv2", minversion="5")
 
 import stream.batch.augmentation as module
-from stream import Augment
+from stream import ArgumentError, Augment
 from stream.batch.augmentation import DRAWS, Augmentation, HostAugmenter
 from stream.order.random_numbers import uniforms
 
@@ -103,6 +103,12 @@ def test_depth_moves_by_whole_pixels() -> None:
     moved = augmented(augment, depth, 4)
     assert 0 < len(np.unique(moved)) < depth.size and set(moved.ravel()) <= {0, *depth.ravel()}
     np.testing.assert_array_equal(augmented(augment, depth, 4, moves=False), depth)
+
+
+def test_opencv_4_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cv2.__version__", "4.13.0")
+    with pytest.raises(ArgumentError, match=r"needs OpenCV 5, as 4\.13\.0 rounds positions to 1/32 of a pixel"):
+        HostAugmenter(augmentation(Augment("octo"), (8, 8)))
 
 
 def _same_numbers(monkeypatch: pytest.MonkeyPatch, number: float) -> None:
