@@ -16,7 +16,7 @@ with imports_of("torch", by="stream.torch"):
     import torch
     import torch.nn.functional
 
-_MOST_PIXELS = 1 << 24
+_MOST_PIXELS = 1 << 23
 """Pixels that are augmented together, which limits the memory to about 1 GB."""
 
 
