@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from stream.loader.run_config import Workers as Workers
     from stream.order.reference import EpisodeRef as EpisodeRef
     from stream.order.reference import SampleRef as SampleRef
+    from stream.sample.augment import Augment as Augment
     from stream.sample.frames import Frames as Frames
     from stream.sample.select import Select as Select
     from stream.sample.vector import Vector as Vector
@@ -48,6 +49,7 @@ _MODULES = {
     "loader.loader": ("Loader",),
     "loader.opening": ("load_loader", "make_loader"),
     "loader.run_config": ("Workers",),
+    "sample.augment": ("Augment",),
     "sample.frames": ("Frames",),
     "base.random_numbers": ("row_random",),
     "order.reference": ("EpisodeRef", "SampleRef"),

@@ -29,7 +29,6 @@ ARROWS = {
         "stream.cache",
         "stream.order",
         "stream.sample",
-        "stream.sample",
         "stream.format",
         "stream.storage",
     ),
@@ -38,7 +37,6 @@ ARROWS = {
         "stream.batch",
         "stream.order",
         "stream.sample",
-        "stream.sample",
         "stream.format",
         "stream.storage",
     ),
@@ -46,7 +44,6 @@ ARROWS = {
         "stream.base",
         "stream.batch",
         "stream.order",
-        "stream.sample",
         "stream.sample",
         "stream.format",
         "stream.storage",
@@ -68,7 +65,10 @@ EXEMPT = {("convert.run.command", "beam_jobs")}
 """``python -m convert.run`` starts Beam: the one place where convert reaches it."""
 
 LIBRARIES = {
-    "torch": ("stream.frameworks.torch", "stream.frameworks.torch_carriers", "stream.frameworks.lightning"),
+    "torch": (
+        *("stream.frameworks.torch", "stream.frameworks.torch_augment", "stream.frameworks.torch_carriers"),
+        "stream.frameworks.lightning",
+    ),
     "lightning": ("stream.frameworks.lightning",),
     "jax": ("stream.frameworks.jax",),
     "av": ("stream.format.video", "pairstream.export.video"),

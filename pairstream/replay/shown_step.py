@@ -19,7 +19,7 @@ from stream.loader.open_mixture import OpenMixture
 from stream.loader.rank_plan import RankPlan
 from stream.loader.saved import SavedTransforms
 from stream.order.reference import SampleRef
-from stream.statistics.normalize import bind_transforms
+from stream.statistics.binding import bind_transforms
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,6 +41,13 @@ def uniform(key: int, samples: np.ndarray) -> np.ndarray:
     return np.asarray((random_bits >> np.uint64(64 - _MANTISSA)).astype(np.float64) * 2.0**-_MANTISSA)
 
 
+def uniforms(key: int, samples: np.ndarray, count: int) -> np.ndarray:
+    """Return numbers for each sample, uniform in [0, 1), float64 [n, count]; a larger count appends numbers."""
+    row_keys = derive_keys(np.full(len(samples), key, np.uint64), samples)
+    random_bits = derive_keys(row_keys[:, None], np.arange(count))
+    return np.asarray((random_bits >> np.uint64(64 - _MANTISSA)).astype(np.float64) * 2.0**-_MANTISSA)
+
+
 def row_random(batch: Mapping[str, Any], seed: int = 0, size: int = 1) -> np.ndarray:
     """Return random numbers for each row of a batch, which depend only on seed and sample.
 
@@ -71,9 +78,8 @@ def row_random(batch: Mapping[str, Any], seed: int = 0, size: int = 1) -> np.nda
     samples = np.asarray(samples)
     if samples.dtype.kind not in "iu":
         raise ArgumentError("row_random: the batch has no whole numbers `sample`; give a batch as the loader made it")
-    row_keys = derive_keys(np.full(samples.size, make_key("row_random", seed), np.uint64), samples.reshape(-1))
-    random_bits = derive_keys(row_keys[:, None], np.arange(size))
-    return ((random_bits >> np.uint64(64 - _MANTISSA)) * 2.0**-_MANTISSA).reshape(*samples.shape, size)
+    numbers = uniforms(make_key("row_random", seed), samples.reshape(-1), size)
+    return numbers.reshape(*samples.shape, size)
 
 
 def scramble(values: np.ndarray, tweaks: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import threading
 import time
@@ -16,6 +17,7 @@ import numpy as np
 
 from stream.base.errors import FormatError, RecordError, RingError
 from stream.base.machine import available_memory, default_max_open, limit_of
+from stream.batch.augmentation import Amounts, HostAugmenter
 from stream.batch.encoded import EncodedRow, pack_frames
 from stream.batch.frames import Frames
 from stream.batch.layout import empty_array
@@ -45,7 +47,7 @@ class Timings:
 
     Attributes:
         read_s: Seconds of reading records.
-        decode_s: Seconds of decoding frames.
+        decode_s: Seconds of decoding and augmenting frames.
         metadata_s: Seconds of looking up the index.
         bytes: Bytes of records.
         requests: Requests that were sent to an object store, if the root is read in place; requests for failed, late
@@ -114,13 +116,20 @@ class Assembler:
         decode: ``host`` decodes frames here; ``device`` leaves them encoded (``stream.batch.encoded``).
         threads: Threads that share the rows of a batch.
         max_open: Most ArrayRecord files that stay open.
+        augments: Whether decoded frames are augmented, if the spec has an augmentation.
 
     Attributes:
         fields: dtype and shape of one row, by name of the array.
     """
 
     def __init__(
-        self, spec: BatchSpec, *, decode: Decode = "host", threads: int = 1, max_open: int | None = None
+        self,
+        spec: BatchSpec,
+        *,
+        decode: Decode = "host",
+        threads: int = 1,
+        max_open: int | None = None,
+        augments: bool = True,
     ) -> None:
         self.spec = spec
         self.fields = spec.fields()
@@ -128,6 +137,8 @@ class Assembler:
             for camera in spec.cameras:
                 del self.fields[camera.frames]
         self._is_encoded = decode == "device"
+        augmentation = spec.augmentation if augments and not self._is_encoded else None
+        self._augmenter = None if augmentation is None else HostAugmenter(augmentation)
         self._files: dict[tuple[int, int], RecordFile] = {}
         # The thread of the reads counts them, and batches report the difference.
         self._traffic, self._reported = Traffic(), Traffic()
@@ -233,8 +244,9 @@ class Assembler:
     ) -> None:
         """Read and decode the frames of some rows, in all threads."""
         run = map if self._pool is None else self._pool.map
+        amounts = None if self._augmenter is None else self._augmenter.draw(result.rows.sample)
         thread_shares = [readable[thread :: self._threads] for thread in range(self._threads)]
-        for thread_result in run(partial(self._read_and_decode, result.rows, frames, images), thread_shares):
+        for thread_result in run(partial(self._read_and_decode, result.rows, frames, images, amounts), thread_shares):
             result.failed += thread_result.failed
             result.work.add(thread_result.work)
         for row, camera, frame, source_frame in frames.copies:
@@ -300,12 +312,38 @@ class Assembler:
         pending.result.work.read_s += time.perf_counter() - start_time
 
     def _read_and_decode(
-        self, rows: Rows, frames: Frames, images: Sequence[np.ndarray], row_numbers: Sequence[int]
+        self,
+        rows: Rows,
+        frames: Frames,
+        images: Sequence[np.ndarray],
+        amounts: Sequence[Amounts] | None,
+        row_numbers: Sequence[int],
     ) -> BatchResult:
         result = BatchResult(rows)
         for first in range(0, len(row_numbers), _RUN):
-            self._decode(self._read(row_numbers[first : first + _RUN], frames, result, images), images, result)
+            run_rows = row_numbers[first : first + _RUN]
+            self._decode(self._read(run_rows, frames, result, images), images, result)
+            if amounts is not None:
+                self._augment(run_rows, frames, images, amounts, result)
         return result
+
+    def _augment(
+        self,
+        row_numbers: Sequence[int],
+        frames: Frames,
+        images: Sequence[np.ndarray],
+        amounts: Sequence[Amounts],
+        result: BatchResult,
+    ) -> None:
+        """Augment the frames of some rows in place; copies and black frames are filled later."""
+        assert self._augmenter is not None
+        start_time = time.perf_counter()
+        failed_rows = {row for row, _ in result.failed}
+        for row in row_numbers:
+            record_uses = frames.uses[frames.row_starts[row] : frames.row_starts[row + 1]]
+            for camera, frame, _ in itertools.chain.from_iterable(() if row in failed_rows else record_uses):
+                self._augmenter.apply(images[camera][row, frame], amounts[camera], row)
+        result.work.decode_s += time.perf_counter() - start_time
 
     def _read(
         self,

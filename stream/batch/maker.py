@@ -28,6 +28,7 @@ class Setup:
         rows: Rows of a batch.
         threads: Threads that decode.
         decode: ``host`` or ``device``.
+        augments: Whether frames are augmented here, if the spec has an augmentation.
     """
 
     spec: BatchSpec
@@ -37,6 +38,7 @@ class Setup:
     rows: int
     threads: int
     decode: Decode = "host"
+    augments: bool = True
 
 
 class BatchMaker:
@@ -50,7 +52,7 @@ class BatchMaker:
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
-        self.assembler = Assembler(setup.spec, decode=setup.decode, threads=setup.threads)
+        self.assembler = Assembler(setup.spec, decode=setup.decode, threads=setup.threads, augments=setup.augments)
         self.layout = Layout(self.assembler.fields, num_rows=setup.rows, header=setup.rows * ROW_TYPE.itemsize)
 
     @property

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from stream.base.errors import FormatError
-from stream.batch.region import Region
 from stream.format.index import SplitIndex
 from stream.format.names import TABLE_KINDS, TableKind
 from stream.format.table import Table
+from stream.storage.region import Region
 
 
 class MappedIndex:

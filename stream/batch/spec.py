@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from stream.batch.augmentation import Augmentation
 from stream.batch.cameras import LoadedCamera
 from stream.batch.columns import Column
 from stream.batch.vectors import DatasetVector, check_reduction
@@ -56,6 +57,7 @@ class BatchSpec:
         columns: Additional columns.
         num_samples: Samples of all passes together, None without an end. Later rows are padding.
         neighbours: Records that one read takes from an object store, as their samples are drawn together.
+        augmentation: Augmentation of the frames, or None.
     """
 
     datasets: tuple[str, ...]
@@ -86,6 +88,7 @@ class BatchSpec:
     columns: tuple[Column, ...]
     num_samples: int | None = None
     neighbours: int = 1
+    augmentation: Augmentation | None = None
 
     @cached_property
     def action_size(self) -> int:

@@ -8,15 +8,16 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from stream.base.arguments import check_whole_number
+from stream.base.arguments import check_choice, check_whole_number
 from stream.base.errors import ArgumentError
 from stream.base.extras import imports_of
 from stream.batch.spec import Batch
 from stream.frameworks.prefetch import Carrier, PrefetchIterator, begin
+from stream.frameworks.torch_augment import DeviceAugmenter
 from stream.frameworks.torch_carriers import Decoder, OnCuda, OnHost
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader
@@ -98,14 +99,20 @@ class StreamDataset(torch.utils.data.IterableDataset[Batch]):
         _check_callers(sys._getframe(1))
         return self.carry(OnHost(), prefetch=0)
 
-    def carry(self, carrier: Carrier, *, prefetch: int) -> PrefetchIterator:
-        """Return an iterator like ``iter``, with batches moved by a carrier of ``to_device``."""
+    def carry(self, carrier: Carrier, *, prefetch: int, loader: Loader | None = None) -> PrefetchIterator:
+        """Return an iterator like ``iter``, with batches moved by a carrier of ``to_device``.
+
+        Args:
+            carrier: Carrier.
+            prefetch: Batches to move before they are requested.
+            loader: Loader of the batches, if the carrier changes them; by default this dataset's.
+        """
         if torch.utils.data.get_worker_info() is not None:
             raise RuntimeError(
                 "StreamDataset was iterated in a worker process of a DataLoader, where each worker would give the same "
                 "batches; give the DataLoader num_workers=0 and StreamDataset num_workers=N, which starts faster ones"
             )
-        source = _Pass(self.find_ranks())
+        source = _Pass(self.find_ranks() if loader is None else loader)
         source.seek(self.step if self._start is None else self._start)
         self.step, self._start = source.step, None
         return PrefetchIterator(source, carrier, prefetch=prefetch, note=self._note)
@@ -185,6 +192,7 @@ def to_device(
     *,
     prefetch: int = 1,
     pin_memory: bool | None = None,
+    augment: Literal["host", "device"] = "host",
 ) -> PrefetchIterator:
     """Return an iterator of batches with their tensors on a device.
 
@@ -203,6 +211,9 @@ def to_device(
         prefetch: Batches to move before they are requested.
         pin_memory: None and True page-lock the memory that is copied to CUDA; False does not, and waits for each copy.
             Batches whose frames are decoded on CUDA are small, and never page-locked.
+        augment: ``host`` augments frames where they are decoded; ``device`` here, with the same amounts. The pictures
+            differ by at most 2 levels. An iterator as ``source`` is then closed, as its workers augment. With
+            ``decode="device"`` frames are augmented here in any case.
 
     Returns:
         A Grain iterator with ``get_state``, ``set_state`` and ``close``. Shapes and dtypes are the loader's;
@@ -224,14 +235,35 @@ def to_device(
         device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
     if isinstance(source, StreamDataset):
         source.find_ranks()
+    check_choice("augment", augment, ("host", "device"))
     loader = source if isinstance(source, Loader) else getattr(source, "loader", None)
-    decoder = None
-    if isinstance(loader, Loader) and loader.run_config.decode == "device":
-        decoder = Decoder(loader, device if on_cuda else None)
-    carrier = OnCuda(device, decoder, pin=pin_memory is not False) if on_cuda else OnHost(device, decoder)
+    decoder = augmenter = plain_loader = None
+    if isinstance(loader, Loader):
+        is_encoded, augmentation = loader.run_config.decode == "device", loader.data.spec.augmentation
+        if augmentation is not None and (is_encoded or augment == "device"):
+            loader = loader.augmenting_on_device()
+            augmenter = DeviceAugmenter(loader.data.spec, augmentation)
+            # Workers that do not decode do not augment either.
+            plain_loader = None if is_encoded else loader
+        if is_encoded:
+            decoder = Decoder(loader, device if on_cuda else None)
+    carrier: Carrier = OnHost(device, decoder, augmenter)
+    if on_cuda:
+        carrier = OnCuda(device, decoder, pin=pin_memory is not False, augmenter=augmenter)
     if isinstance(source, StreamDataset):
-        return source.carry(carrier, prefetch=prefetch)
-    return PrefetchIterator(begin(source), carrier, prefetch=prefetch)
+        return source.carry(carrier, prefetch=prefetch, loader=plain_loader)
+    return PrefetchIterator(_batches(source, plain_loader), carrier, prefetch=prefetch)
+
+
+def _batches(source: Any, loader: Loader | None) -> LoaderIterator:
+    """Return the iterator of a source; with a loader, that of the loader, at the step of the source."""
+    if loader is None or isinstance(source, Loader):
+        return begin(source if loader is None else loader)
+    batches = iter(loader)
+    batches.stop = source.stop
+    batches.seek(source.step)
+    source.close()
+    return batches
 
 
 class Normalize(torch.nn.Module):

@@ -17,6 +17,7 @@ from stream.base.extras import imports_of
 from stream.batch.encoded import SPAN_KEY, decode_frames, encoded_frames, with_frames
 from stream.batch.spec import Batch, map_values
 from stream.frameworks.prefetch import Carrier, is_numeric
+from stream.frameworks.torch_augment import DeviceAugmenter
 from stream.loader.loader import Loader
 from stream.workers.ring import Slot, slot_of
 
@@ -50,20 +51,33 @@ def _tensor(array: np.ndarray) -> torch.Tensor:
 class OnHost(Carrier):
     """Carrier of tensors over the ring's memory, or of copies to a device without streams."""
 
-    def __init__(self, device: torch.device | None = None, decoder: Decoder | None = None) -> None:
+    def __init__(
+        self,
+        device: torch.device | None = None,
+        decoder: Decoder | None = None,
+        augmenter: DeviceAugmenter | None = None,
+    ) -> None:
         self._device = device
         self._decoder = decoder
+        self._augmenter = augmenter
 
     def start(self, batch: Batch) -> Batch:
         """Return the batch as tensors."""
-        return _moved(as_tensors(batch if self._decoder is None else self._decoder.decode(batch)), self._device)
+        batch = batch if self._decoder is None else self._decoder.decode(batch)
+        moved_batch = _moved(as_tensors(batch), self._device)
+        if self._augmenter is None:
+            return moved_batch
+        return self._augmenter.apply(moved_batch, self._augmenter.draw(batch))
 
 
 class OnCuda(Carrier):
     """Carrier that copies on a separate stream; a separate thread decodes frames."""
 
-    def __init__(self, device: torch.device, decoder: Decoder | None, *, pin: bool) -> None:
+    def __init__(
+        self, device: torch.device, decoder: Decoder | None, *, pin: bool, augmenter: DeviceAugmenter | None = None
+    ) -> None:
         self._device = device
+        self._augmenter = augmenter
         self._decoder = decoder
         # nvJPEG may read from the ring, so all copies must wait.
         self._pins = pin and decoder is None
@@ -85,6 +99,8 @@ class OnCuda(Carrier):
             if self._pins:
                 map_values(lambda _, value: self._lock(slot_of(value)), batch)
             moved_batch = _moved(as_tensors(batch), self._device, pin=self._pins)
+            if self._augmenter is not None:
+                moved_batch = self._augmenter.apply(moved_batch, self._augmenter.draw(batch))
             copy_end = torch.cuda.Event()
             copy_end.record()
         # The slot of the batch returns to the ring with its arrays.

@@ -251,4 +251,5 @@ def _camera_spec(mixture: OpenMixture, camera: LoadedCamera) -> BatchSpec:
         has_times=False,
         has_language=False,
         columns=(),
+        augmentation=None,
     )

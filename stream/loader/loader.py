@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from html import escape
@@ -23,7 +24,8 @@ from stream.loader.sample_spec import SampleSpec
 from stream.loader.saved import save_loader
 from stream.loader.state import describe_content, make_state, read_state
 from stream.order.reference import SampleRef
-from stream.statistics.normalize import Normalize, bind_transforms, describe_transforms
+from stream.statistics.binding import bind_transforms, describe_transforms
+from stream.statistics.normalize import Normalize
 
 _log = logging.getLogger("stream")
 _WAYS = (
@@ -95,6 +97,13 @@ class Loader(grain.IterDataset[Batch]):
         for run_log in self.counters.watchers:
             if isinstance(run_log, RunLog):
                 loader.log_to(run_log.target, every=run_log.every)
+        return loader
+
+    def augmenting_on_device(self) -> Loader:
+        """Return this loader with batches whose frames ``stream.torch.to_device`` augments; it shares the counters."""
+        loader = copy(self)
+        loader.rank_plan = self.rank_plan.augmenting_on_device()
+        loader.run_config = loader.rank_plan.run_config
         return loader
 
     @property

@@ -14,6 +14,7 @@ import numpy as np
 
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
+from stream.batch.augmentation import Augmentation
 from stream.batch.cameras import find_cameras
 from stream.batch.columns import draw_texts, find_column, find_texts
 from stream.batch.dataset_vector import check_spaces, converted_vector, dataset_vector, dropped_steps
@@ -168,6 +169,7 @@ class OpenMixture:
             name: tuple(map(converted_vector, relative[name])) if name in relative else stored[name] for name in VECTORS
         }
         names_language = sample_spec.language not in (None, "language")
+        augment = None if frames is None else frames.augmentation
         spec = BatchSpec(
             datasets=self.names,
             splits=tuple(self.sample_index.splits),
@@ -200,6 +202,7 @@ class OpenMixture:
             columns=tuple(find_column(name, labelled_splits, self.names) for name in sample_spec.columns),
             num_samples=self.plan.num_samples,
             neighbours=Shuffle.parse(sample_spec.shuffle).block or _NEIGHBOURS_IN_ORDER,
+            augmentation=Augmentation.of(augment, self.cameras, seed=sample_spec.seed),
         )
         spec.check_reduction()
         _check_column_names(spec)

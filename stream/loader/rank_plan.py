@@ -63,6 +63,7 @@ class RankPlan:
             rows=self.rows,
             threads=self.run_config.workers.num_threads,
             decode=self.run_config.decode,
+            augments=self.run_config.augment == "host",
         )
 
     def on_host(self) -> RankPlan:
@@ -72,6 +73,12 @@ class RankPlan:
             if self.run_config.decode == "host"
             else RankPlan(self.mixture, replace(self.run_config, decode="host"))
         )
+
+    def augmenting_on_device(self) -> RankPlan:
+        """Return the same steps with frames that ``stream.torch.to_device`` augments, and the same counters."""
+        rank_plan = RankPlan(self.mixture, replace(self.run_config, augment="device"))
+        rank_plan.counters = self.counters
+        return rank_plan
 
     def samples(self, step: int) -> np.ndarray:
         """Return the global sample numbers of a step, int64 [rows]."""

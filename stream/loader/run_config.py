@@ -86,6 +86,7 @@ class RunConfig:
     on_error: Literal["raise", "replace"] = "raise"
     num_steps: int | None = None
     decode: Decode = "host"
+    augment: Literal["host", "device"] = "host"
 
     def __post_init__(self) -> None:
         for field_name, minimum in _MINIMUMS.items():

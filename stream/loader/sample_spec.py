@@ -112,6 +112,8 @@ class SampleSpec(ValueObject):
                 has_effect = field not in ("fit", "filter") or value.size is not None
                 if has_effect and field not in _ABSENT_FROM_CONTENT:
                     field_value = getattr(value, field)
+                    if isinstance(field_value, ValueObject):
+                        field_value = field_value.to_json()
                     content[f"{name}.{field}"] = list(field_value) if isinstance(field_value, tuple) else field_value
         return {**content, "language": self.language, "columns": list(self.columns)}
 

@@ -20,8 +20,9 @@ from stream.order.mixture import Member, Mixture
 from stream.sample.frames import Frames
 from stream.sample.select import Select
 from stream.sample.vector import Vector
+from stream.statistics.binding import bind_transforms
 from stream.statistics.deferred import DeferredNormalize
-from stream.statistics.normalize import Normalize, bind_transforms
+from stream.statistics.normalize import Normalize
 from stream.storage.remote import CachedRoot, cached_root, is_remote
 
 _log = logging.getLogger("stream")

@@ -10,6 +10,7 @@ from stream.base.arguments import check_choice, check_whole_number
 from stream.base.errors import ArgumentError
 from stream.base.value_object import ValueObject, known_fields
 from stream.format.names import MAX_PIXELS
+from stream.sample.augment import Augment
 from stream.sample.window import canonical_frames
 
 ImageFit = Literal["stretch", "pad"]
@@ -56,6 +57,8 @@ class Frames(ValueObject):
             False. A camera that only some datasets store is masked in the others.
         decode: ``host`` decodes JPEGs where the batch is made; ``device`` leaves frames encoded
             (``stream.batch.encoded``) until ``stream.torch.to_device`` decodes them.
+        augment: Augmentation after the resize, equal over the frames of a sample: a preset (``"openpi"``, ``"octo"``,
+            ``"openvla"``, ``"lerobot"``) or ``stream.Augment(...)``; None for none.
 
     Raises:
         ArgumentError: A value is wrong.
@@ -76,6 +79,7 @@ class Frames(ValueObject):
     times: bool = False
     on_missing_camera: MissingCamera = "error"
     decode: Decode = "host"
+    augment: Augment | str | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         check_choice("fit", self.fit, get_args(ImageFit))
@@ -89,6 +93,7 @@ class Frames(ValueObject):
             steps=canonical_frames(self.steps),
             cameras=canonical_cameras(self.cameras),
             size=canonical_size(self.size),
+            augment=None if self.augment is None else Augment.of("augment", self.augment),
         )
 
     @classmethod
@@ -120,11 +125,17 @@ class Frames(ValueObject):
         return self.steps is not None or self.cameras is not None or self.edges == "repeat"
 
     @property
+    def augmentation(self) -> Augment | None:
+        """Augmentation of the frames, as an object."""
+        return self.augment if isinstance(self.augment, Augment) else None
+
+    @property
     def random_choices(self) -> list[Any]:
-        """Steps and cameras that are drawn for each sample."""
+        """Steps, cameras and augmentations that are drawn for each sample."""
         random_steps = [step for step in self.steps or () if str(step).startswith("goal") or ".." in str(step)]
         choices = self.cameras.values() if isinstance(self.cameras, Mapping) else ()
-        return random_steps + [names for names in choices if not isinstance(names, str) and len(names) > 1]
+        random_cameras = [names for names in choices if not isinstance(names, str) and len(names) > 1]
+        return random_steps + random_cameras + ([self.augment] if self.augment is not None else [])
 
 
 def check_size(argument: str, size: Any) -> tuple[int, int]:

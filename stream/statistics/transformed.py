@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,7 @@ from stream.batch.maker import BatchMaker, Setup
 from stream.format.names import VECTORS, VectorName
 from stream.order.rows import Rows
 from stream.statistics.chunks import Chunks
-
-if TYPE_CHECKING:
-    from stream.statistics.vectors import Mixture
+from stream.statistics.mixture import Mixture
 
 _ROWS = 4096
 """Samples that are transformed at once."""

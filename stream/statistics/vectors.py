@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from stream.base.errors import ArgumentError
-from stream.batch.spec import BatchSpec
 from stream.batch.vectors import DatasetVector
 from stream.format.index import open_index
 from stream.format.names import VectorName, table_file
@@ -18,30 +17,16 @@ from stream.format.statistics import NUMBERS, describe_values, describe_weighted
 from stream.format.table import Table
 from stream.sample.relative import RelativeVector
 from stream.statistics.chunks import Chunks, Tails, describe_chunks, read_sources
+from stream.statistics.mixture import Mixture
 from stream.statistics.transformed import TransformedVectors
 
 if TYPE_CHECKING:
-    from stream.format.catalog import Dataset
-    from stream.order.sample_index import SampleIndex
+    pass
 
 Per = Literal["dataset", "robot", "mixture"]
 Over = Literal["dataset", "samples"]
 _CHUNK = 1 << 18
 """Steps that are read at once."""
-
-
-class Mixture(Protocol):
-    """An open mixture, as a loader has it in ``data``."""
-
-    names: tuple[str, ...]
-    datasets: tuple[Dataset, ...]
-    sample_index: SampleIndex
-    phase_weights: list[list[float]]
-
-    @property
-    def spec(self) -> BatchSpec:
-        """Content of a batch."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,8 +20,8 @@ from stream.workers.protocol import Reply, Request
 from stream.workers.ring import Slot
 
 _ENVIRONMENT = {
-    # Many workers share the machine; BLAS threads in each would cost memory and time at the start.
-    **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    # Many workers share the machine; threads of BLAS and OpenCV in each would cost memory and time at the start.
+    **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM"), "1"),
     # By default glibc returns free memory to the kernel, and takes it page by page again.
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
     "MALLOC_MMAP_THRESHOLD_": str(16 << 20),

@@ -114,3 +114,14 @@ def test_the_dataset_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "my.yaml").write_text(text)
     dataset = load_registry(config=[tmp_path / "my.yaml"]).dataset("my_robot")
     assert dataset.cameras.keys() == yaml.safe_load(text)["datasets"]["my_robot"]["cameras"].keys()
+
+
+def test_an_augmentation(frames_root: Path) -> None:
+    root = {"build/demo/frames": str(frames_root)}
+    names = run_block(block_with(frames_root, "share_cameras=True", **root), {})
+    assert names["batch"]["frames/wrist"].shape == (64, 2, 224, 224, 3)
+    assert names["wider"].hue == [-0.1, 0.1] and names["own"].crop == [0.8, 1]
+    code = block_with(frames_root, 'augment="device"', **{'"cuda"': '"cpu"'})
+    batches = run_block(code, {"loader": names["loader"]})["batches"]
+    assert next(batches)["frames/primary"].shape == (64, 2, 224, 224, 3)
+    batches.close()

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import stream.batch.region
-from stream.batch.region import Region
+import stream.storage.region
+from stream.storage.region import Region
 from tests.fixtures.faults.memory_limit import memory_limit
 from tests.fixtures.faults.open_files import open_files
 
@@ -84,8 +84,8 @@ def test_the_files_are_mapped_until_the_last_view_is_gone(tmp_path: Path) -> Non
 def test_spans_that_are_read_ahead_are_mapped_and_nothing_else_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream.batch.region, "_CHUNK", 4 * PAGE)
-    monkeypatch.setattr(stream.batch.region, "_PAUSE_S", 0)
+    monkeypatch.setattr(stream.storage.region, "_CHUNK", 4 * PAGE)
+    monkeypatch.setattr(stream.storage.region, "_PAUSE_S", 0)
     paths = write_files(tmp_path, [64 * PAGE] * 3)
     region = Region([str(path) for path in paths])
     _, start, _ = region.starts
