@@ -49,6 +49,8 @@ DROID_COLUMNS = (
     ["observation/joint_position", "observation/gripper_position"],
 )
 """Columns of its action and its state."""
+GRIPPERS = ("gripper", "*gripper*")
+"""Dimensions that ``DeltaActions`` leaves as they are, by quantity or, of chosen columns, by name."""
 DROID_SUCCESS = [("episode_metadata/file_path", "contains", "success")]
 """Condition of its episodes."""
 
@@ -61,6 +63,7 @@ def sample(
     action_dim: int = 32,
     image_size: tuple[int, int] = (224, 224),
     cameras: Mapping[str, str | Sequence[str] | None] | None = None,
+    use_delta_joint_actions: bool = False,
     normalize: bool | str | Path | Normalize = True,
     tokenizer: Any = None,
 ) -> TrainerSample:
@@ -84,8 +87,9 @@ def sample(
     ``replace(sample.select, keep_ranges=path)``.
 
     Sources: ``src/openpi/models/model.py`` (keys), ``training/config.py`` and ``transforms.py`` (order of transforms),
-    ``training/droid_rlds_dataset.py`` (tails). Not done: delta actions (take the space ``eef_delta``), pi0-FAST's
-    action tokens, and the model's own augmentation.
+    ``training/droid_rlds_dataset.py`` (tails), ``scripts/compute_norm_stats.py``. Not done: pi0-FAST's action tokens,
+    which openpi's ``TokenizeFASTInputs`` makes of this batch; the augmentation, which openpi's model does on the device;
+    and the signs and grippers of ``adapt_to_pi``, which are a property of one robot.
 
     Args:
         preset: Model, or model and ``_droid``. pi0 is normalised by mean and standard deviation, the others by the
@@ -96,6 +100,9 @@ def sample(
         image_size: Height and width.
         cameras: Camera of each image, by role or name; several to draw one from; or None for a black image. By default
             ``CAMERAS``, black where no dataset stores the camera.
+        use_delta_joint_actions: Whether actions are relative to the state, as ``DeltaActions`` makes them: joints and
+            positions are subtracted, grippers stay. Statistics are those of relative chunks with repeated tails, as
+            openpi counts them. ``loader.normalize.denormalize(actions, dataset=..., state=...)`` gives commands.
         normalize: True takes statistics of all members together, by their weights. Give the path of a
             ``norm_stats.json``, a ``stream.Normalize``, or False for raw values.
         tokenizer: An object with openpi's ``tokenize(prompt, state)``, such as its ``PaligemmaTokenizer``.
@@ -132,13 +139,19 @@ def sample(
             filter="bilinear",
             on_missing_camera="error" if cameras or is_droid else "mask",
         ),
-        action=Vector(action_horizon, columns=action_columns),
+        action=Vector(
+            action_horizon,
+            columns=action_columns,
+            relative_to="state" if use_delta_joint_actions else None,
+            absolute=GRIPPERS,
+        ),
         state=Vector(columns=state_columns),
         language=DROID_TEXTS if is_droid else "language",
         select=Select(where=DROID_SUCCESS) if is_droid else Select(),
         transforms=(
             *choose_normalize(
-                normalize, {"method": "openpi_pi0" if model == "pi0" else "openpi_pi05", "per": "mixture"}
+                normalize,
+                {"method": "openpi_pi0" if model == "pi0" else "openpi_pi05", "per": "mixture", "tails": "repeat"},
             ),
             ToOpenpi(tuple(camera_by_image), shape, action_dim, model != "pi0_fast", model == "pi05", tokenizer),
         ),

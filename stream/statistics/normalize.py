@@ -42,8 +42,8 @@ class Normalize:
         data: Loader, or its ``data``.
         method: ``mean_std`` gives mean 0 and standard deviation 1. ``q01_q99`` maps the 1st and 99th percentile to -1
             and 1, ``min_max`` the least and the largest value. These keep the values of flags and of dimensions that do
-            not vary. ``openpi_pi0``, ``openpi_pi05`` (also pi0-FAST), ``openvla`` and ``octo`` are the formulas of
-            these trainers, for all dimensions.
+            not vary. ``openpi_pi0``, ``openpi_pi05`` (also pi0-FAST), ``openvla``, ``octo``, ``gr00t`` (least and
+            largest value) and ``umi`` (the same without clipping) are the formulas of these trainers, for all dimensions.
         per: ``dataset`` takes the statistics of each dataset. ``robot`` takes those of all datasets of a robot
             together, each step once. ``mixture`` takes those of all datasets together, by their weights or those of
             the last phase. The dimensions of datasets that are taken together must be the same.
@@ -51,9 +51,10 @@ class Normalize:
             the step t of each sample of the loader's first epoch, with its split and choices. Make
             it from the loader of training.
         leave: Dimensions that keep their values, by name or quantity; ``*`` matches any text. By default the gripper;
-            with the methods of OpenVLA and Octo only the gripper of the action, and none with openpi's.
-        clip: Largest magnitude of a normalised value; by default 1 for ``q01_q99``, ``min_max`` and ``openvla``. False
-            keeps all values.
+            with the methods of OpenVLA and Octo only the gripper of the action, rotations with UMI's, and none with
+            those of openpi and GR00T.
+        clip: Largest magnitude of a normalised value; by default 1 for ``q01_q99``, ``min_max``, ``openvla`` and
+            ``gr00t``. False keeps all values.
         split: TFDS split of ``over="dataset"``. Use the statistics of training for every split.
         keys: Vectors to normalise, by default those that a dataset has.
         tails: Steps that count in the statistics of a relative vector: ``real``, those inside the episode;
@@ -104,7 +105,7 @@ class Normalize:
             by_dataset = statistics[vector_key] = measure(
                 data, vector_key, per=per, over=over, split=split, tails=tails
             )
-            kept_patterns = ("gripper",) * (vector_key in METHODS[method].grippers) if leave is None else leave
+            kept_patterns = METHODS[method].kept_patterns(vector_key) if leave is None else leave
             for member, (name, vector) in enumerate(zip(data.names, data.spec.vectors(vector_key), strict=True)):
                 if vector.size:
                     mask = METHODS[method].mask(

@@ -142,15 +142,18 @@ def measure(
     return by_dataset
 
 
-def mixture_statistics(mixture: Mixture, *, split: str) -> dict[VectorName, dict[str, np.ndarray]]:
-    """Return the statistics of all members together, float32 [dims] by name and vector.
+def mixture_statistics(
+    mixture: Mixture, *, split: str, tails: Tails = "real"
+) -> dict[VectorName, dict[str, np.ndarray]]:
+    """Return the statistics of all members together, float32 [dims] or [W, dims] by name and vector.
 
     Raises:
         ArgumentError: As for ``measure``.
     """
     numbers_by_vector = {}
     for vector_key in mixture.spec.vector_names:
-        statistics = next(iter(measure(mixture, vector_key, per="mixture", over="dataset", split=split).values()))
+        by_dataset = measure(mixture, vector_key, per="mixture", over="dataset", split=split, tails=tails)
+        statistics = next(iter(by_dataset.values()))
         numbers_by_vector[vector_key] = {name: getattr(statistics, name).astype(np.float32) for name in NUMBERS}
     return numbers_by_vector
 
