@@ -1,4 +1,4 @@
-"""LeRobot policies (ACT, diffusion, SmolVLA, pi0, pi0.5, pi0-FAST): batches of a ``DataLoader`` over a ``LeRobotDataset``."""
+"""LeRobot policies (ACT, diffusion, SmolVLA, pi0): batches of a ``DataLoader`` over a ``LeRobotDataset``."""
 
 from __future__ import annotations
 

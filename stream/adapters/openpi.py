@@ -88,7 +88,7 @@ def sample(
 
     Sources: ``src/openpi/models/model.py`` (keys), ``training/config.py`` and ``transforms.py`` (order of transforms),
     ``training/droid_rlds_dataset.py`` (tails), ``scripts/compute_norm_stats.py``. Not done: pi0-FAST's action tokens,
-    which openpi's ``TokenizeFASTInputs`` makes of this batch; the augmentation, which openpi's model does on the device;
+    which openpi's ``TokenizeFASTInputs`` makes of this batch; augmentation, which openpi's model does on the device;
     and the signs and grippers of ``adapt_to_pi``, which are a property of one robot.
 
     Args:

@@ -101,7 +101,5 @@ METHODS: dict[str, Method] = {
     # GR00T, gr00t/data/utils.py and state_action_processor.py: constant as in numpy.isclose.
     "gr00t": Method(("min", "max"), clip=1.0, constants="zero", constant_range=(1e-8, 1e-5), grippers=()),
     # UMI, diffusion_policy/common/normalize_util.py.
-    "umi": Method(
-        ("min", "max"), constants="centre", constant_range=(1e-7, 0.0), grippers=(), kept=("ee_rotation_*",)
-    ),
+    "umi": Method(("min", "max"), constants="centre", constant_range=(1e-7, 0.0), grippers=(), kept=("ee_rotation_*",)),
 }

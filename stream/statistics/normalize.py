@@ -22,7 +22,17 @@ from stream.statistics.chunks import Tails
 from stream.statistics.files import decode_statistics, encode_statistics, read_json, write_json
 from stream.statistics.methods import METHODS, MethodName
 from stream.statistics.trainer_files import FILES, export_file, import_file
-from stream.statistics.vectors import Mixture, Over, Per, Statistics, VectorStatistics, measure, used_data, used_splits
+from stream.statistics.vectors import (
+    Mixture,
+    Over,
+    Per,
+    Statistics,
+    VectorStatistics,
+    measure,
+    pool_steps,
+    used_data,
+    used_splits,
+)
 
 if TYPE_CHECKING:
     from typing import Self
@@ -203,6 +213,19 @@ class Normalize:
         bound._fill(data.names)
         bound.is_bound = True
         return bound
+
+    def pooled(self, stride: int) -> Self:
+        """Return the same normalisation with one map for every ``stride``-th step of statistics of each step.
+
+        Quantiles of pooled steps are unknown, NaN.
+        """
+        pooled = copy.copy(self)
+        pooled.statistics = {
+            key: {name: pool_steps(numbers, stride) for name, numbers in by_dataset.items()}
+            for key, by_dataset in self.statistics.items()
+        }
+        pooled._fill(self.names)
+        return pooled
 
     def normalize(self, values: Any, key: VectorName | None = None, *, dataset: Any) -> Any:
         """Return values as ``map`` gives them, for inference.

@@ -68,6 +68,20 @@ class VectorStatistics:
     source: Mapping[str, Any] = field(default_factory=dict)
 
 
+def pool_steps(statistics: VectorStatistics, stride: int) -> VectorStatistics:
+    """Return the statistics of every ``stride``-th step together, of as many values each; quantiles are NaN."""
+    if statistics.mean.ndim == 1:
+        return statistics
+    mean, std, low, high = (getattr(statistics, name)[::stride] for name in ("mean", "std", "min", "max"))
+    pooled_mean, unknown = mean.mean(axis=0), np.full(mean.shape[1:], np.nan)
+    pooled_std = np.sqrt((std**2 + (mean - pooled_mean) ** 2).mean(axis=0))
+    least, largest = low.min(axis=0), high.max(axis=0)
+    mask = np.asarray(statistics.mask[::stride].any(axis=0))
+    return replace(
+        statistics, mean=pooled_mean, std=pooled_std, min=least, max=largest, q01=unknown, q99=unknown, mask=mask
+    )
+
+
 Statistics = Mapping[Any, Mapping[str, VectorStatistics]]
 """Statistics by vector and dataset."""
 
