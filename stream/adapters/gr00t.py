@@ -65,9 +65,7 @@ class ActionConfig:
         check_choice("type", self.type, get_args(ActionType))
         check_choice("format", self.format, get_args(ActionFormat))
         if (self.type == "eef") != (self.format != "default"):
-            raise ArgumentError(
-                f"type={self.type!r} with format={self.format!r}: poses of eef have a format, others not"
-            )
+            raise ArgumentError(f"type={self.type!r} with format={self.format!r}; only eef has a format, and needs one")
 
 
 @with_known_arguments

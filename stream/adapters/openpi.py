@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -130,6 +130,9 @@ def sample(
         camera_by_image = check_mapping("cameras", cameras, example=example)
     shape = check_size("image_size", image_size)
     action_columns, state_columns = DROID_COLUMNS if is_droid else (None, None)
+    action = Vector(action_horizon, columns=action_columns)
+    if use_delta_joint_actions:
+        action = replace(action, relative_to="state", absolute=GRIPPERS)
     return TrainerSample(
         frames=Frames(
             [0],
@@ -139,12 +142,7 @@ def sample(
             filter="bilinear",
             on_missing_camera="error" if cameras or is_droid else "mask",
         ),
-        action=Vector(
-            action_horizon,
-            columns=action_columns,
-            relative_to="state" if use_delta_joint_actions else None,
-            absolute=GRIPPERS,
-        ),
+        action=action,
         state=Vector(columns=state_columns),
         language=DROID_TEXTS if is_droid else "language",
         select=Select(where=DROID_SUCCESS) if is_droid else Select(),

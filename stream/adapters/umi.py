@@ -60,8 +60,8 @@ def sample(
     ``down_sample_steps * (action_horizon - 1)`` steps of an episode are not samples.
 
     Sources: ``diffusion_policy/dataset/umi_dataset.py``, ``common/sampler.py``, ``common/pose_repr_util.py`` and
-    ``config/task/umi.yaml``. Not done: poses relative to the start of the episode, which UMI adds noise to; poses of one
-    robot relative to another; and latencies, as UMI's configuration has the rate 0 and shifts nothing.
+    ``config/task/umi.yaml``. Not done: poses relative to the start of the episode, which UMI adds noise to; poses of
+    one robot relative to another; and latencies, as UMI's configuration has the rate 0 and shifts nothing.
 
     Args:
         preset: ``umi``. History needs a root of ``--layout frames``.
@@ -87,10 +87,8 @@ def sample(
     action_horizon, low_dim_obs_horizon, img_obs_horizon, stride = (
         check_whole_number(name, value, least=1) for name, value in counts
     )
-    example = "{'camera0_rgb': 'primary'}"
-    camera_by_key = check_mapping(
-        "cameras", {"camera0_rgb": "primary"} if cameras is None else cameras, example=example
-    )
+    cameras = {"camera0_rgb": "primary"} if cameras is None else cameras
+    camera_by_key = check_mapping("cameras", cameras, example="{'camera0_rgb': 'primary'}")
     first_step = -stride * (low_dim_obs_horizon - 1)
     pose = Vector(space="eef", relative_to="state", poses="body", rotation="rot6d_rows", per_step=True)
     num_actions = stride * (action_horizon - 1) + 1

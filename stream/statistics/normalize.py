@@ -53,7 +53,8 @@ class Normalize:
         method: ``mean_std`` gives mean 0 and standard deviation 1. ``q01_q99`` maps the 1st and 99th percentile to -1
             and 1, ``min_max`` the least and the largest value. These keep the values of flags and of dimensions that do
             not vary. ``openpi_pi0``, ``openpi_pi05`` (also pi0-FAST), ``openvla``, ``octo``, ``gr00t`` (least and
-            largest value) and ``umi`` (the same without clipping) are the formulas of these trainers, for all dimensions.
+            largest value) and ``umi`` (the same without clipping) are the formulas of these trainers, for all
+            dimensions.
         per: ``dataset`` takes the statistics of each dataset. ``robot`` takes those of all datasets of a robot
             together, each step once. ``mixture`` takes those of all datasets together, by their weights or those of
             the last phase. The dimensions of datasets that are taken together must be the same.
