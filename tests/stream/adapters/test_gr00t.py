@@ -125,5 +125,5 @@ def test_configs_that_do_not_fit_the_keys_are_errors(frames_root: Path) -> None:
     mixed["gripper"] = gr00t.ActionConfig("relative", "eef", "xyz+rotvec")
     with pytest.raises(ArgumentError, match=r"formats xyz\+rot6d and xyz\+rotvec of one sample"):
         open_relative(frames_root, "joint", action_configs=mixed)
-    with pytest.raises(ArgumentError, match="x is a displacement, so it is relative already"):
+    with pytest.raises(ArgumentError, match="space='eef_delta', whose actions are displacements already"):
         gr00t.statistics(open_gr00t(frames_root, action_configs={"action": relative}, state_keys={"action": ["x"]}))
