@@ -49,8 +49,6 @@ DROID_COLUMNS = (
     ["observation/joint_position", "observation/gripper_position"],
 )
 """Columns of its action and its state."""
-GRIPPERS = ("gripper", "*gripper*")
-"""Dimensions that ``DeltaActions`` leaves as they are, by quantity or, of chosen columns, by name."""
 DROID_SUCCESS = [("episode_metadata/file_path", "contains", "success")]
 """Condition of its episodes."""
 
@@ -132,7 +130,7 @@ def sample(
     action_columns, state_columns = DROID_COLUMNS if is_droid else (None, None)
     action = Vector(action_horizon, columns=action_columns)
     if use_delta_joint_actions:
-        action = replace(action, relative_to="state", absolute=GRIPPERS)
+        action = replace(action, relative_to="state")
     return TrainerSample(
         frames=Frames(
             [0],

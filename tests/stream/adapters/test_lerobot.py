@@ -14,6 +14,7 @@ from stream.adapters import lerobot
 from tests.stream.adapters.raw import Raw, changed, places
 
 WINDOWS = {"act": (None, range(100)), "diffusion": (range(-1, 1), range(-1, 15)), "smolvla": (range(0, 1), range(50))}
+WINDOWS |= dict.fromkeys(("pi0", "pi05", "pi0_fast"), (None, range(50)))
 
 
 def open_lerobot(root: Path, preset: lerobot.Policy = "act", **options: Any) -> Loader:
