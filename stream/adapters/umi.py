@@ -41,6 +41,7 @@ def sample(
     low_dim_obs_horizon: int = 2,
     img_obs_horizon: int = 2,
     down_sample_steps: int = 3,
+    num_robots: int | None = None,
     cameras: Mapping[str, str] | None = None,
     image_size: tuple[int, int] = (224, 224),
     normalize: bool | Normalize = False,
@@ -56,8 +57,8 @@ def sample(
     - ``action`` float32 [b, H, 10 robots]: position, rotation in two rows and the gripper of each robot; step 0 is the
       present pose.
 
-    Actions are the measured poses from t on (the space ``eef``). Each chunk is complete: the last
-    ``down_sample_steps * (action_horizon - 1)`` steps of an episode are not samples.
+    Actions are the measured poses from t on: of any dataset in the space ``eef``, or of UMI's own data. Each chunk is
+    complete: the last ``down_sample_steps * (action_horizon - 1)`` steps of an episode are not samples.
 
     Sources: ``diffusion_policy/dataset/umi_dataset.py``, ``common/sampler.py``, ``common/pose_repr_util.py`` and
     ``config/task/umi.yaml``. Not done: poses relative to the start of the episode, which UMI adds noise to; poses of
@@ -68,6 +69,8 @@ def sample(
         action_horizon: Actions of a chunk.
         low_dim_obs_horizon, img_obs_horizon: Observations and images up to t.
         down_sample_steps: Steps from one to the next, as in ``obs_down_sample_steps``.
+        num_robots: Robots of UMI's own data, which ``umi:`` of the converter reads. None takes the space ``eef``, with
+            one robot, whose gripper is 0 to 1 where its range is known.
         cameras: Camera of each image key, by default ``{"camera0_rgb": "primary"}``.
         image_size: Height and width.
         normalize: False for the values of ``UmiDataset``, as UMI's policy normalises. True maps the least and the
@@ -91,6 +94,10 @@ def sample(
     camera_by_key = check_mapping("cameras", cameras, example="{'camera0_rgb': 'primary'}")
     first_step = -stride * (low_dim_obs_horizon - 1)
     pose = Vector(space="eef", relative_to="state", poses="body", rotation="rot6d_rows", per_step=True)
+    if num_robots is not None:
+        num_robots = check_whole_number("num_robots", num_robots, least=1)
+        columns = [part for robot in range(num_robots) for part in _parts(robot)]
+        pose = replace(pose, space=None, columns=columns)
     num_actions = stride * (action_horizon - 1) + 1
     return TrainerSample(
         frames=Frames(
@@ -104,6 +111,16 @@ def sample(
         select=Select(min_future_actions=num_actions),
         transforms=(*_choose(normalize, stride), ToUmi(camera_by_key, stride)),
     )
+
+
+def _parts(robot: int) -> list[dict[str, Any]]:
+    """Return the columns of one robot of UMI's own data, as the registry describes parts."""
+    shared = {"kind": "absolute", "frame": "world"}
+    return [
+        {**shared, "path": f"robot{robot}_eef_pos", "quantity": "ee_position", "unit": "m"},
+        {**shared, "path": f"robot{robot}_eef_rot_axis_angle", "quantity": "ee_rotation_axis_angle", "unit": "rad"},
+        {"kind": "absolute", "path": f"robot{robot}_gripper_width", "quantity": "gripper"},
+    ]
 
 
 def _choose(normalize: Any, stride: int) -> Sequence[Any]:

@@ -10,7 +10,9 @@ import pytest
 
 from stream import ArgumentError, Loader, Vector, make_loader
 from stream.adapters import umi
-from stream.policy.rotations import to_matrix
+from stream.policy.rotations import Stored, to_matrix
+from tests.fixtures.arrays import written as files
+from tests.fixtures.arrays.converted import convert
 from tests.stream.adapters.raw import Raw, changed, keep_units, places, statistics_of
 
 POSE: dict[str, Any] = {"space": "eef", "on_unknown_units": "keep"}
@@ -23,15 +25,15 @@ def open_umi(root: Path, mixture: str = "bridge", *, batch_size: int = 16, **opt
     return make_loader(root, mixture, batch_size=batch_size, shuffle="none", **keep_units(sample))
 
 
-def matrix(pose: np.ndarray) -> np.ndarray:
+def matrix(pose: np.ndarray, form: Stored) -> np.ndarray:
     transform = np.eye(4)
-    transform[:3, :3], transform[:3, 3] = to_matrix(pose[3:6], "euler_xyz"), pose[:3]
+    transform[:3, :3], transform[:3, 3] = to_matrix(pose[3:6], form), pose[:3]
     return transform
 
 
-def ten_numbers(base: np.ndarray, pose: np.ndarray) -> np.ndarray:
+def ten_numbers(base: np.ndarray, pose: np.ndarray, form: Stored = "euler_xyz") -> np.ndarray:
     """Return a pose in the frame of a base, as position, two rows and gripper."""
-    relative = np.linalg.inv(matrix(base)) @ matrix(pose)
+    relative = np.linalg.inv(matrix(base, form)) @ matrix(pose, form)
     return np.concatenate([relative[:3, 3], relative[0, :3], relative[1, :3], pose[6:]])
 
 
@@ -102,6 +104,24 @@ def test_a_prediction_becomes_poses_for_the_robot(frames_root: Path) -> None:
         np.testing.assert_allclose(commands[:, [0, 1, 2, 6]], expected[:, [0, 1, 2, 6]], atol=1e-5)
         turns = [to_matrix(values[:, 3:6], "euler_xyz") for values in (commands, expected)]
         np.testing.assert_allclose(turns[0], turns[1], atol=1e-5)
+
+
+def test_umi_s_own_data_give_the_poses_and_widths_of_later_steps(tmp_path: Path) -> None:
+    lengths = (12, 15)
+    written = files.write_umi(tmp_path / "cup.zarr.zip", lengths=lengths)
+    assert convert(f"umi:{tmp_path / 'cup.zarr.zip'}", tmp_path / "root") == 0
+    sample = umi.sample(action_horizon=HORIZON, down_sample_steps=STRIDE, num_robots=1)
+    loader = make_loader(tmp_path / "root", "cup", batch_size=8, shuffle="none", **sample)
+    assert sum(loader.sizes.values()) == sum(length - LAST for length in lengths)
+    keys = ("robot0_eef_pos", "robot0_eef_rot_axis_angle", "robot0_gripper_width")
+    batch = loader.batch_at(1)
+    seen = np.concatenate([batch["obs"][key] for key in keys], axis=-1)
+    for row, (episode, step) in enumerate(places(loader, 1)):
+        poses = np.concatenate([written[episode].numbers[key] for key in keys], axis=-1)
+        actions, observed, _ = expected_steps(episode, step)
+        for values, steps in ((batch["action"][row], actions), (seen[row], observed)):
+            expected = [ten_numbers(poses[step], poses[number], "rotvec") for number in steps]
+            np.testing.assert_allclose(values, expected, atol=1e-5)
 
 
 def test_one_observation_without_history(oxe_root: Path, frames_root: Path) -> None:
