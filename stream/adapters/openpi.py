@@ -100,7 +100,8 @@ def sample(
             ``CAMERAS``, black where no dataset stores the camera.
         use_delta_joint_actions: Whether actions are relative to the state, as ``DeltaActions`` makes them: joints and
             positions are subtracted, grippers stay. Statistics are those of relative chunks with repeated tails, as
-            openpi counts them. ``loader.normalize.denormalize(actions, dataset=..., state=...)`` gives commands.
+            openpi counts them; those of absolute actions are of single steps, each once.
+            ``loader.normalize.denormalize(actions, dataset=..., state=...)`` gives commands.
         normalize: True takes statistics of all members together, by their weights. Give the path of a
             ``norm_stats.json``, a ``stream.Normalize``, or False for raw values.
         tokenizer: An object with openpi's ``tokenize(prompt, state)``, such as its ``PaligemmaTokenizer``.
