@@ -34,12 +34,13 @@ class ConvertConfig:
     """The user's choices for all datasets; None means the registry's or mixture's own value.
 
     Attributes:
-        cameras: Roles and names, ``all`` for those of colour and ``depth``, for the layout ``frames``.
+        cameras: Roles and names, also ``all`` and ``depth``; in the layout ``pairs`` one role, name or path.
         image_sizes: (height, width) by role or name of a camera, or None for its own size.
         codecs: Codec by role or name of a camera.
         gop: Frames of a chunk of video.
         crf: Quality of video, None for the default of its codec.
-        episodes: Episodes in TFDS's grammar.
+        splits: Complete splits, None for all that have episodes.
+        episodes: Ranges of splits in TFDS's grammar, in place of ``splits``.
         episode_lists: Episodes to keep or to leave out, by dataset.
         leave_out: Patterns in the registry's notation that replace the patterns of the registry.
     """
@@ -53,7 +54,6 @@ class ConvertConfig:
     splits: tuple[str, ...] | None = None
     episodes: str | None = None
     episode_lists: Mapping[str, EpisodeList] = field(default_factory=dict)
-    camera: str | None = None
     policy: FramePolicy = field(default_factory=FramePolicy)
     offset: str | None = None
     frames: str = "endpoints"
@@ -284,9 +284,10 @@ def _planned_cameras(
     The second item has the names of depth cameras that lack a unit and were not chosen by their names.
     """
     if config.layout == "pairs":
-        camera = spec.camera(config.camera) if config.camera else spec.primary
+        (name,) = config.cameras
+        camera = spec.primary if name == "primary" else spec.camera(name)
         if camera.is_depth:
-            raise UsageError(f"{spec.name}: {config.camera} is depth, and pairs are of colour; take --layout frames")
+            raise UsageError(f"{spec.name}: {name} is depth, and pairs are of colour; take --layout frames")
         feature = finder.camera(camera)
         return (_planned_camera(feature.name, camera, feature, config.policy),), ()
     requested, planned_cameras, without_unit = set(config.cameras), list[PlannedCamera](), list[str]()
@@ -358,7 +359,7 @@ def no_pair(dataset_name: str, split: str, offset: int, longest: int, *, remedy:
     """Return the error about a split whose longest episode is too short; ``remedy`` is said of a smaller offset."""
     return (
         f"{dataset_name}: split {split} gives no pair at offset {offset}: its longest episode has {longest} "
-        f"steps, a pair takes {offset + 1}; give a smaller --offset{remedy}, or leave the split out with --splits"
+        f"steps, a pair takes {offset + 1}; give a smaller --offset{remedy}, or leave the split out with --episodes"
     )
 
 

@@ -150,11 +150,11 @@ def draw_packages() -> Drawing:
         "stream": (
             *((230, 185, "frameworks"), (350, 185, "adapters")),
             *((110, 250, "workers"), (290, 250, "loader"), (470, 250, "statistics")),
-            *((110, 325, "batch"), (290, 325, "order"), (430, 325, "cache"), (560, 325, "label")),
+            *((110, 325, "batch"), (230, 325, "order"), (350, 325, "sample"), (470, 325, "cache"), (580, 325, "label")),
             *((230, 390, "format"), (230, 450, "base"), (400, 450, "storage")),
         ),
         "convert": (
-            *((735, 80, "run"), (845, 80, "sample"), (955, 80, "verify, doctor")),
+            *((735, 80, "run"), (845, 80, "sample of convert"), (955, 80, "verify, doctor")),
             *((735, 165, "registry"), (845, 165, "tasks"), (955, 165, "beam_jobs")),
             *((735, 270, "source"), (845, 270, "shard"), (955, 270, "index")),
             *((845, 345, "journal"), (955, 345, "storage of convert")),
@@ -167,7 +167,14 @@ def draw_packages() -> Drawing:
     for first, second in (
         *(("frameworks", "loader"), ("adapters", "loader"), ("loader", "workers")),
         *(("loader", "statistics"), ("loader", "order"), ("workers", "batch"), ("batch", "format")),
-        *(("order", "format"), ("cache", "label"), ("label", "storage"), ("cache", "storage"), ("format", "base")),
+        *(
+            ("order", "sample"),
+            ("sample", "format"),
+            ("cache", "label"),
+            ("label", "storage"),
+            ("cache", "storage"),
+            ("format", "base"),
+        ),
         *(("format", "storage"), ("storage", "base"), ("run", "registry"), ("run", "tasks"), ("run", "beam_jobs")),
         *(("tasks", "source"), ("tasks", "shard"), ("tasks", "index"), ("beam_jobs", "tasks"), ("shard", "source")),
         *(("shard", "journal"), ("index", "journal"), ("journal", "storage of convert")),

@@ -116,7 +116,7 @@ def train(args: argparse.Namespace) -> int:
         raise FileNotFoundError(f"{args.out}/checkpoints: give --resume if it holds a run, and only then")
     if args.resume:
         items = {"state": ocp.args.StandardRestore(state), "loader": ocp.args.JsonRestore()}
-        saved = manager.restore(None, args=ocp.args.Composite(**items, losses=ocp.args.JsonRestore()))
+        saved: Any = manager.restore(None, args=ocp.args.Composite(**items, losses=ocp.args.JsonRestore()))
         state, losses = saved.state, saved.losses
         batches.set_state(saved.loader)
         if is_first:
@@ -126,8 +126,11 @@ def train(args: argparse.Namespace) -> int:
 
     def save() -> None:
         # Grain's handler can only restore into the same number of processes.
-        items = {"state": ocp.args.StandardSave(state), "loader": ocp.args.JsonSave(batches.get_state())}
-        items["losses"] = ocp.args.JsonSave(losses)
+        items: dict[str, Any] = {
+            "state": ocp.args.StandardSave(state),
+            "loader": ocp.args.JsonSave(batches.get_state()),
+        }
+        items["losses"] = ocp.args.JsonSave(losses)  # pyright: ignore[reportArgumentType]
         manager.save(batches.step, args=ocp.args.Composite(**items))
         manager.wait_until_finished()
 

@@ -17,7 +17,7 @@ from latent_action import SIZE, down, shrink  # type: ignore[import-not-found]
 from torch import nn
 from torch_run import parse, run  # type: ignore[import-not-found]
 
-from stream import Normalize, make_loader
+from stream import Frames, Normalize, make_loader
 
 HISTORY, CHUNK, WORDS = (-1, 0), 8, 1024
 
@@ -75,10 +75,7 @@ if __name__ == "__main__":
     def make() -> tuple[nn.Module, dict[str, Any]]:
         """Return the model, and the windows that it is trained on."""
         cameras = args.cameras.split(",")
-        settings: dict[str, Any] = {
-            "frames": {"steps": HISTORY, "cameras": cameras, "edges": "repeat"},
-            "action": CHUNK,
-        }
+        settings: dict[str, Any] = {"frames": Frames(HISTORY, cameras=cameras, edges="repeat"), "action": CHUNK}
         loader = make_loader(args.root, args.mixture, batch_size=args.batch_size, cache=args.cache, **settings)
         sizes = (max(map(len, names.values())) for names in (loader.action_names, loader.state_names))
         return Policy(cameras, *sizes), settings | {"transforms": [Normalize(loader)]}

@@ -15,7 +15,7 @@ from latent_action import SIZE, down, shrink, up  # type: ignore[import-not-foun
 from torch import nn
 from torch_run import parse, run  # type: ignore[import-not-found]
 
-from stream import Normalize, make_loader
+from stream import Normalize, Vector, make_loader
 
 FRAMES, STRIDE = 8, 1
 
@@ -39,7 +39,7 @@ class WorldModel(nn.Module):
         clip = shrink(batch["frames"])
         frames, next_frames = clip[:, :-1].flatten(0, 1), clip[:, 1:].flatten(0, 1)
         actions = torch.cat([batch["action"], batch["action_mask"].float()], dim=-1)
-        actions = actions.unflatten(1, (FRAMES - 1, STRIDE)).flatten(2).flatten(0, 1)
+        actions = actions.flatten(2).flatten(0, 1)
         features = self.look(frames)
         drawn_frames = frames + self.draw(torch.cat([features, self.act(actions).view_as(features)], dim=1))
         mask = batch["frames_mask"][:, 1:].flatten().float()
@@ -54,10 +54,8 @@ if __name__ == "__main__":
 
     def make() -> tuple[nn.Module, dict[str, Any]]:
         """Return the model, and the clips that it is trained on."""
-        settings: dict[str, Any] = {
-            "frames": [STRIDE * frame for frame in range(FRAMES)],
-            "action": STRIDE * (FRAMES - 1),
-        }
+        frames = [STRIDE * frame for frame in range(FRAMES)]
+        settings: dict[str, Any] = {"frames": frames, "action": Vector(between="frames")}
         loader = make_loader(args.root, args.mixture, batch_size=args.batch_size, cache=args.cache, **settings)
         model = WorldModel(max(map(len, loader.action_names.values())))
         return model, settings | {"transforms": [Normalize(loader)]}

@@ -16,7 +16,7 @@ _EPILOG = """\
 TABLE is a parquet, CSV or Arrow file (.parquet, .csv, .arrow, .feather), or a folder of such files. Its keys are
   the episode: episode (number in the split, as in batches), episode_id, or LeRobot's episode_index
   the step:    step or frame_index; or start and stop, for the steps [start, stop); or none, for all steps
-or only LeRobot's index. Every other column becomes a column of the steps: for columns=, filters= and other arguments.
+or only LeRobot's index. Every other column becomes a column of the steps: for columns, where and other arguments.
 A step that the table does not name is missing: mask False, and NaN, 0, False or an empty text.
 
 Runs that stream from the root continue. A kill at any moment leaves the old labels or the new ones.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from stream.base.errors import StateError as StateError
     from stream.base.errors import StreamError as StreamError
     from stream.base.errors import WorkerError as WorkerError
+    from stream.base.random_numbers import row_random as row_random
     from stream.frameworks.grain import SampleSource as SampleSource
     from stream.frameworks.grain import samples as samples
     from stream.label.attach import add_labels as add_labels
@@ -28,12 +29,11 @@ if TYPE_CHECKING:
     from stream.loader.opening import load_loader as load_loader
     from stream.loader.opening import make_loader as make_loader
     from stream.loader.run_config import Workers as Workers
-    from stream.order.frames import Frames as Frames
-    from stream.order.random_numbers import row_random as row_random
     from stream.order.reference import EpisodeRef as EpisodeRef
     from stream.order.reference import SampleRef as SampleRef
-    from stream.order.select import Select as Select
-    from stream.order.vector import Vector as Vector
+    from stream.sample.frames import Frames as Frames
+    from stream.sample.select import Select as Select
+    from stream.sample.vector import Vector as Vector
     from stream.statistics.normalize import Normalize as Normalize
     from stream.statistics.normalize import load_normalize as load_normalize
 
@@ -48,11 +48,11 @@ _MODULES = {
     "loader.loader": ("Loader",),
     "loader.opening": ("load_loader", "make_loader"),
     "loader.run_config": ("Workers",),
-    "order.frames": ("Frames",),
-    "order.random_numbers": ("row_random",),
+    "sample.frames": ("Frames",),
+    "base.random_numbers": ("row_random",),
     "order.reference": ("EpisodeRef", "SampleRef"),
-    "order.select": ("Select",),
-    "order.vector": ("Vector",),
+    "sample.select": ("Select",),
+    "sample.vector": ("Vector",),
     "statistics.normalize": ("Normalize", "load_normalize"),
 }
 _MODULE_BY_NAME = {name: f"stream.{module}" for module, exported_names in _MODULES.items() for name in exported_names}

@@ -112,7 +112,7 @@ def test_what_make_dist_builds_trains_in_an_empty_environment_without_constraint
         assert "No broken requirements" in run(python, "-m", "pip", "check", cwd=folder)
         code = f"""
 import numpy as np, pairstream as ps
-loader = ps.make_loader({str(oxe_root)!r}, "bridge", batch_size=16, horizon=4, num_workers=1, normalize="mean_std")
+loader = ps.make_loader({str(oxe_root)!r}, "bridge", batch_size=16, action=4, num_workers=1, normalize="mean_std")
 weights, losses, batches = np.zeros((64 * 64 * 3, 4 * 8)), [], iter(loader)
 for _ in range(3):
     batch = next(batches)

@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.gpu.command import DATASETS
 from bench.measure.points import lasting
-from stream import make_loader
+from stream import Frames, make_loader
 
 _WARMUP = 4
 """Batches in addition to one of each worker: they come in bursts of as many as there are workers."""
@@ -72,8 +72,8 @@ def _jax(request: dict[str, Any]) -> dict[str, Any]:
     jax = begin(request["device"])
     from stream.jax import to_devices
 
-    names = ("root", "batch_size", "num_workers", "decode")
-    loader = make_loader(mixture=DATASETS, **{name: request[name] for name in names})
+    size = {name: request[name] for name in ("batch_size", "num_workers")}
+    loader = make_loader(request["root"], DATASETS, frames=Frames(decode=request["decode"]), **size)
     compute = _busy(jax, request["step_ms"] / 1000)
     batches = to_devices(loader)
     for _ in range(_WARMUP + request["num_workers"]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -30,12 +31,10 @@ from stream.batch.encoded import encoded_frames
 from stream.batch.spec import Batch
 from stream.torch import StreamDataset, to_device
 
-_CHOICES: dict[str, dict[str, Any]] = {
-    "pairs": {},
-    "cameras and windows": {
-        "frames": {"steps": [-2, 0, 0, "1..3"], "cameras": ["primary", "wrist"], "edges": "repeat"}
-    },
-    "a drawn camera": {"cameras": {"view": ("primary", "wrist")}, "frames": [0]},
+_FRAMES = {
+    "pairs": Frames(),
+    "cameras and windows": Frames([-2, 0, 0, "1..3"], cameras=["primary", "wrist"], edges="repeat"),
+    "a drawn camera": Frames([0], cameras={"view": ("primary", "wrist")}),
 }
 
 
@@ -72,10 +71,10 @@ class TorchChecks:
             "copies beside a step": self.beside,
         }
         for root in ROOTS:
-            for check_name, choices in _CHOICES.items():
+            for check_name, frames in _FRAMES.items():
                 if (root == "pairs") == (check_name == "pairs"):
                     shown = f"decode='device', {check_name}{'' if root == 'pairs' else f', colour {root}'}"
-                    checks[shown] = partial(self.decoding, root, choices)
+                    checks[shown] = partial(self.decoding, root, frames)
         checks |= {"a JPEG that the device refuses": self.refused, "normalisation": self.normalisation}
         return {f"torch: {check_name}": check for check_name, check in checks.items()}
 
@@ -148,22 +147,22 @@ class TorchChecks:
         batches.close()
         return "the copy ended while the step computed"
 
-    def decoding(self, root: str, choices: dict[str, Any]) -> str:
+    def decoding(self, root: str, frames: Frames) -> str:
         """Compare the pixels that the device decodes."""
         self._need_torchvision()
-        device_loader = loader_of(self._folder, root, frames=Frames(decode="device"), num_workers=1, **choices)
-        host_loader = loader_of(self._folder, root, **choices)
+        device_loader = loader_of(self._folder, root, frames=replace(frames, decode="device"), num_workers=1)
+        host_loader = loader_of(self._folder, root, frames=frames)
         smooth, plain = Difference(), Difference()
         batches = to_device(device_loader, self._device)
         for step in range(6):
             with loader_warnings() as warnings:
                 batch, expected = _on_host(next(batches)), host_loader.batch_at(step)
             assert not warnings, warnings[0]
-            frames = {key: expected[key] for key in device_loader.data.spec.frame_shapes}
-            for key, pixels in decode_plainly(device_loader.batch_at(step), frames).items():
+            host_frames = {key: expected[key] for key in device_loader.data.spec.frame_shapes}
+            for key, pixels in decode_plainly(device_loader.batch_at(step), host_frames).items():
                 smooth.add(batch[key], expected[key])
                 plain.add(batch[key], pixels)
-            other_columns = {key: value for key, value in batch.items() if key not in frames}
+            other_columns = {key: value for key, value in batch.items() if key not in host_frames}
             check_equal(other_columns, {key: expected[key] for key in other_columns}, step=step)
         batches.close()
         note = f"from the host: {smooth}; without smoothing of colour: {plain}"

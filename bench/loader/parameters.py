@@ -6,19 +6,19 @@ import argparse
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, get_args
 
 from bench.measure.options import number, one_of, option
 from stream.base.arguments import whole_number
 from stream.base.errors import ArgumentError, closest
-from stream.batch.spaces import SPACES
-from stream.batch.spec import METADATA
 from stream.format.catalog import Catalog
 from stream.loader.loader import Loader
 from stream.loader.open_mixture import OpenMixture
-from stream.loader.run_config import RunConfig
+from stream.loader.run_config import RunConfig, Workers
 from stream.loader.sample_spec import SampleSpec
 from stream.order.mixture import Member, Mixture, resolve_mixture
-from stream.order.window import BOUNDS
+from stream.sample.frames import Decode, Edges, Frames
+from stream.sample.vector import SPACES, Vector
 from stream.statistics.normalize import Normalize
 
 
@@ -53,14 +53,14 @@ class Parameters:
     prefetch: int = option(2, whole_number(1), "batches that are ready or in progress while the trainer works on one")
     cameras: str = option("primary", str, "cameras, with + between")
     frames: str = option("none", str, "frames of a sample, with + between (-1+0, 0+offset); none: those of a pair")
-    bounds: str = option("inside", one_of(BOUNDS), f"one of {', '.join(BOUNDS)}")
-    horizon: int | None = option(None, whole_number(1), "steps of the action windows")
+    edges: Edges = option("drop", one_of(get_args(Edges)), "frames beyond an episode: drop or repeat")
+    action_steps: int | None = option(None, whole_number(1), "steps of the action windows")
     space: str = option("none", one_of(("none", *SPACES["action"])), "canonical space of actions, with poses as state")
-    metadata: str = option("full", one_of(METADATA), f"one of {', '.join(METADATA)}")
+    vectors: str = option("all", one_of(("all", "none")), "all, or none: no actions, states and texts")
     samples_per_episode: int = option(0, whole_number(0), "pairs of each episode in an epoch, 0 for all")
     shuffle: str = option("global", str, "global, block:N or none")
     transform: str = option("none", one_of(("none", "normalize")), "transform of each batch: none or normalize")
-    decode: str = option("host", str, "location where JPEG is decoded: host, or device (nvJPEG on CUDA)")
+    decode: Decode = option("host", one_of(get_args(Decode)), "where JPEG is decoded: host, or device (nvJPEG on CUDA)")
     warmup: int = option(8, whole_number(1), "batches that are not measured, the first one included")
     steps: int = option(160, whole_number(1), "batches that are measured")
     compute_sleep_ms: float = option(0.0, number(0), "milliseconds that the trainer sleeps after each batch")
@@ -82,20 +82,32 @@ def open_loader(parameters: Parameters) -> Loader:
             raise ArgumentError(f"datasets={parameters.datasets}: {message}")
         members = tuple(dataclasses.replace(member, weights=(1.0,)) for member in members[: parameters.datasets])
     cameras = parameters.cameras.split("+")
-    names = ("seed", "shuffle", "samples_per_episode", "metadata", "bounds", "horizon")
-    options = SampleSpec(
-        **{name: getattr(parameters, name) for name in names},
+    frames = Frames(
+        None if parameters.frames == "none" else [_frame(frame) for frame in parameters.frames.split("+")],
         cameras=cameras if len(cameras) > 1 else None if cameras == ["primary"] else cameras[0],
-        frames=None if parameters.frames == "none" else [_frame(frame) for frame in parameters.frames.split("+")],
-        action_space=None if parameters.space == "none" else parameters.space,  # type: ignore[arg-type]
-        state_space=None if parameters.space == "none" else "eef",
-        unmapped="mask",
-        unknown_units="keep",
+        edges=parameters.edges,
+        decode=parameters.decode,
     )
-    data = OpenMixture(parameters.root, Mixture(_weighted(members, parameters.weight)), options, catalog=catalog)
-    sizes = ("batch_size", "num_workers", "threads", "prefetch", "decode")
-    transforms = (Normalize(data),) if parameters.transform == "normalize" else ()
-    running = RunConfig(transforms=transforms, **{name: getattr(parameters, name) for name in sizes})
+    space: Any = None if parameters.space == "none" else parameters.space
+    action = Vector(parameters.action_steps, space=space, on_unmapped="mask", on_unknown_units="keep")
+    state = Vector(space=None if space is None else "eef", on_unmapped="mask", on_unknown_units="keep")
+    has_vectors = parameters.vectors == "all"
+    spec = SampleSpec(
+        seed=parameters.seed,
+        shuffle=parameters.shuffle,
+        samples_per_episode=parameters.samples_per_episode,
+        frames=frames,
+        action=action if has_vectors else None,
+        state=state if has_vectors else None,
+        language="language" if has_vectors else None,
+    )
+    data = OpenMixture(parameters.root, Mixture(_weighted(members, parameters.weight)), spec, catalog=catalog)
+    running = RunConfig(
+        batch_size=parameters.batch_size,
+        workers=Workers(parameters.num_workers, threads=parameters.threads, prefetch=parameters.prefetch),
+        transforms=(Normalize(data),) if parameters.transform == "normalize" else (),
+        decode=parameters.decode,
+    )
     return Loader(data, running)
 
 

@@ -193,7 +193,7 @@ def measure_point(parameters: Parameters) -> dict[str, Any]:
         limit = None
         if parameters.limit_s:
             config = loader.run_config
-            limit = DecodeLimit(loader, processes=config.worker_count or 1, threads=config.thread_count)
+            limit = DecodeLimit(loader, processes=config.workers.num_processes or 1, threads=config.workers.num_threads)
             stack.enter_context(limit)
         step_seconds = trainer.warm_up(parameters.warmup - 1 + trainer.depth)
         slices: list[LoaderSlice] = []

@@ -7,8 +7,8 @@
 - ``formats``: ``--pairs`` frame pairs without metadata as loose JPEG files, WebDataset shards, TFRecord, LMDB,
   ArrayRecord for plain Grain, and in our format. All run in this environment. All but tf.data decode with simplejpeg.
 - ``windows``: a window around every step of one dataset (``--mixture``) of a root in the layout ``frames``. A window
-  has ``--window`` frames up to the step and ``--horizon`` actions from it on. Beyond an episode the closest step is
-  repeated and masked. LeRobot reads an export of ``pairstream export``, its frames as JPEGs or as its own AV1 video.
+  has ``--window`` frames up to the step and ``--action-steps`` actions from it on. Beyond an episode the closest step
+  is repeated and masked. LeRobot reads an export of ``pairstream export``, its frames as JPEGs or as its own AV1 video.
   Every sample of every loader is compared first: actions, masks, and the pixels of all but video.
 
 Peers have separate virtual environments, which ``--install`` makes. Samples are exported once, byte for byte. Each peer
@@ -65,7 +65,7 @@ class PeersOptions(Repeated):
     )
     camera: str = option("primary", str, "role or name of the camera of windows")
     window: int = option(8, whole_number(1), "frames of a window, the last one of step t")
-    horizon: int = option(16, whole_number(1), "actions of a window, the first one of step t")
+    action_steps: int = option(16, whole_number(1), "actions of a window, the first one of step t")
     max_samples: int = option(20_000, whole_number(1), "refuse data with more samples, because each peer makes a copy")
     metadata: tuple[str, ...] | None = option(None, several(one_of(("full", "none"))), "full, none or full,none")
     orders: tuple[str, ...] = option(("shuffled",), several(one_of(ORDERS)), "orders of samples", metavar="A,B")
@@ -95,7 +95,7 @@ def _export(options: PeersOptions, parameters: Parameters, folder: Path) -> set[
         return export_frames(parameters, folder, pairs=options.pairs)
     if options.study == "pairs":
         return export_pairs(parameters, folder, max_pairs=options.max_samples)
-    window = {name: getattr(options, name) for name in ("camera", "window", "horizon")}
+    window = {name: getattr(options, name) for name in ("camera", "window", "action_steps")}
     return export_windows(parameters, folder, max_steps=options.max_samples, **window)
 
 
@@ -103,7 +103,7 @@ def _export(options: PeersOptions, parameters: Parameters, folder: Path) -> set[
 def _prepare(options: PeersOptions) -> Iterator[Prepared]:
     peers = [STUDIES[options.study][peer_name] for peer_name in options.peers]
     sizes = {"batch_size": options.batch_size, "num_workers": options.num_workers}
-    points = make_points(peers, order=options.orders, **sizes)
+    points = make_points(peers, metadata=options.metadata or (), order=options.orders, **sizes)
     with work_folder("peers", options.work, keep=options.keep) as work:
         tell("exporting the samples")
         root = str(Path(options.root).resolve())

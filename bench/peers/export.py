@@ -22,8 +22,8 @@ from stream.format.frame import encode_raw
 from stream.loader.loader import Loader
 from stream.loader.open_mixture import OpenMixture
 from stream.loader.run_config import RunConfig, Workers
-from stream.order.frames import Decode
 from stream.order.mixture import Member, Mixture
+from stream.sample.frames import Decode
 
 
 def export_pairs(parameters: Parameters, folder: Path, *, max_pairs: int) -> set[str]:

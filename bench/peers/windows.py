@@ -21,7 +21,7 @@ SAMPLES = "samples.json"
 
 
 def export_windows(
-    parameters: Parameters, folder: Path, *, camera: str, window: int, horizon: int, max_steps: int
+    parameters: Parameters, folder: Path, *, camera: str, window: int, action_steps: int, max_steps: int
 ) -> set[str]:
     """Write the steps of a dataset, its LeRobot dataset, and the hash of every sample; return those of the pixels."""
     selection = select(parameters.root, parameters.mixture, parameters.split, cameras=[camera])
@@ -44,11 +44,11 @@ def export_windows(
             for step, jpeg in enumerate(jpegs):
                 write(jpeg, (0, episode.number, step))
                 # The closest step replaces those outside the episode.
-                frame_steps, action_steps = step + np.array(distances), step + np.arange(horizon)
+                frame_steps, future_steps = step + np.array(distances), step + np.arange(action_steps)
                 inside_frames, inside_actions = (
-                    np.clip(steps, 0, len(jpegs) - 1) for steps in (frame_steps, action_steps)
+                    np.clip(steps, 0, len(jpegs) - 1) for steps in (frame_steps, future_steps)
                 )
-                action_mask = inside_actions == action_steps
+                action_mask = inside_actions == future_steps
                 masked = action[inside_actions] * action_mask[:, None]
                 samples[f"{episode.number}/{step}"] = window_hash(
                     frames[inside_frames], inside_frames == frame_steps, masked, action_mask
@@ -60,11 +60,11 @@ def export_windows(
         "datasets": [{"name": dataset_name, "weight": 1.0, "bytes": stored_bytes(selection.dataset)}],
         **{name: getattr(parameters, name) for name in ("root", "mixture", "split")},
         "shape": camera_spec.shape,
-        "vector": [horizon, joined["action"].shape[1], joined["state"].shape[1]],
+        "vector": [action_steps, joined["action"].shape[1], joined["state"].shape[1]],
         "window": distances,
         "image": f"observation.images.{camera_key}",
         "fps": selection.rate,
-        "loader": {"frames": {"steps": distances, "cameras": camera, "edges": "repeat"}, "action": horizon},
+        "loader": {"frames": {"steps": distances, "cameras": camera, "edges": "repeat"}, "action": action_steps},
     }
     (folder / "about.json").write_text(json.dumps(about))
     (folder / SAMPLES).write_text(json.dumps(samples))

@@ -23,6 +23,7 @@ from convert.errors import ConflictError
 from convert.journal.status import IndexStatus, ShardFailure, ShardStatus
 from convert.journal.store import FOLDER as FOLDER
 from convert.journal.store import LOCK, open_store
+from convert.source.protocol import complete_splits
 from convert.storage.durable import writing
 from stream.base.errors import StreamError
 from stream.format.manifest import Manifest, ShardEntry, TableEntry, encode_manifest, parse_manifest
@@ -366,8 +367,11 @@ def _index_file(split: str) -> str:
 def check_parameters(old_parameters: Mapping[str, Any], new_parameters: Mapping[str, Any], *, location: str) -> None:
     """Raise ConflictError if two sets of parameters differ, naming each difference.
 
-    ``frame_offsets`` are not named: they follow from ``frames`` and ``offset``.
+    ``frame_offsets`` are not named: they follow from ``frames`` and ``offset``. Complete splits are no difference:
+    earlier versions recorded them as ``episodes``.
     """
+    if complete_splits(old_parameters.get("episodes") or "") is not None:
+        old_parameters = {**old_parameters, "episodes": None}
     new_parameters = json.loads(json.dumps(dict(new_parameters)))
     changes = [
         f"{name} was {old_parameters.get(name)!r}, now {new_parameters.get(name)!r}"

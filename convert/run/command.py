@@ -2,7 +2,7 @@
 
 Everything is planned first, so that errors show before anything is written. Then one Beam pipeline converts the shards
 that are not finished, and a second one merges the index of each split whose shards are finished. At the end the
-manifests of complete datasets are written. ``--finalize`` leaves the first pipeline out.
+manifests of complete datasets are written. ``finalize`` leaves the first pipeline out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from convert.plan import Conversion
 from convert.run.arguments import option_flags
 from convert.run.config import check_request
 from convert.run.finish import finalise
-from convert.run.inherited import inherit_options
+from convert.run.inherited import expand_datasets, inherit_options
 from convert.run.outcome import Outcome, exit_code, print_outcome
 from convert.run.planning import plan_conversions, select_datasets
 from convert.run.progress import ShardProgress
@@ -70,14 +70,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(request: ConvertRequest) -> int:
     try:
-        request = inherit_options(request)
+        request = expand_datasets(request) if request.command == "remove" else inherit_options(request)
         config = check_request(request)
         request = request.with_absolute_paths()
         runner_choice = _choose_runner(request)
         for path in filter(is_remote, (*request.source, request.output)):
             # Checked now, because work that was started waits longer for a store.
             RemoteFolder(StoreFolder(path).url).check()
-        if request.remove:
+        if request.command == "remove":
             return _remove(request)
         conversions = plan_conversions(request, config)
         _check_reach(runner_choice, conversions)
@@ -87,7 +87,9 @@ def _run(request: ConvertRequest) -> int:
             plan_rows = describe_plans(statuses)
             print_result(json.dumps(plan_rows, indent=1) if request.json else format_plan(plan_rows))
             return 0
-        counters = {} if request.finalize else _convert(statuses, request, starts_journals=not only_translates)
+        counters = (
+            {} if request.command == "finalize" else _convert(statuses, request, starts_journals=not only_translates)
+        )
         if only_translates:
             print("Dataflow's translation took the graph; --dry_run: nothing was sent or converted")
             return 0
@@ -114,7 +116,8 @@ def _choose_runner(request: ConvertRequest) -> RunnerChoice | None:
         return None
     from beam_jobs.options import choose_runner
 
-    return choose_runner(request.beam_arguments, num_workers=request.num_workers, program_flags=option_flags())
+    program_flags = option_flags(request.command)
+    return choose_runner(request.beam_arguments, num_workers=request.num_workers, program_flags=program_flags)
 
 
 def _check_reach(runner_choice: RunnerChoice | None, conversions: Sequence[Conversion]) -> None:
@@ -144,8 +147,7 @@ def _remove(request: ConvertRequest) -> int:
 def _find_statuses(conversions: Sequence[Conversion], request: ConvertRequest) -> list[ConversionStatus]:
     if not request.overwrite:
         return find_work(conversions, request.redo, config=request.config)
-    options = {"splits": request.splits, "episodes": request.episodes}
-    selection = next((f"--{name} {value}" for name, value in options.items() if value is not None), None)
+    selection = None if request.episodes is None else f"--episodes {request.episodes}"
     return [overwriting_work(conversion, selection, config=request.config) for conversion in conversions]
 
 
@@ -217,7 +219,7 @@ def _run_jobs(
             {status.name: status.conversion.plan for status in statuses},
             request.beam_arguments,
             num_workers=request.num_workers,
-            program_flags=option_flags(),
+            program_flags=option_flags(request.command),
             progress=progress,
         )
     except Exception as error:
@@ -256,7 +258,7 @@ def _finish(
 ) -> Outcome:
     """Merge the splits and write the manifests of complete datasets."""
     missing = []
-    if request.finalize:
+    if request.command == "finalize":
         missing = [describe_missing(status) for status in statuses if status.pending_jobs]
         statuses = [status for status in statuses if not status.pending_jobs]
     empty = {status.name: message for status in statuses if (message := empty_split(status.conversion))}

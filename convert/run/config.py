@@ -14,6 +14,7 @@ from convert.run.request import ConvertRequest
 from convert.shard.images import FramePolicy
 from convert.shard.pairs import check_frames, check_offset
 from convert.shard.video import MOST_CRF, check_encoder
+from convert.source.protocol import complete_splits
 from stream.base.errors import closest
 from stream.format.episode_list import EpisodeList, read_by_name, read_list
 from stream.format.frame import CODECS, Codec
@@ -39,14 +40,14 @@ def check_request(request: ConvertRequest) -> ConvertConfig:
     image_size, image_sizes = _by_camera(request.image_size, "image-size", layout, parse_size, default.size)
     codec, codecs = _by_camera(request.codec, "codec", layout, _parse_codec, default.codec)
     _check_codecs(request, layout, {codec, *codecs.values()})
-    splits = split_names(request.splits, "splits")
+    expression, _ = _split_episodes(request.episodes)
+    splits = complete_splits(expression)
     return ConvertConfig(
         layout=layout,
         cameras=tuple(split_names(request.cameras, "cameras") or ("primary",)),
         image_sizes=image_sizes,
-        splits=None if splits is None else tuple(splits),
-        episodes=None if _is_file(request.episodes) else request.episodes,
-        camera=request.camera,
+        splits=splits or None,
+        episodes=expression if splits is None else None,
         codecs=codecs,
         gop=request.gop or ConvertConfig.gop,
         crf=request.crf,
@@ -76,26 +77,19 @@ def _check_tasks(request: ConvertRequest) -> None:
     if request.overwrite and is_shared:
         raise UsageError(
             "--overwrite would remove the work of the other tasks; run it once without --task-count, or remove the old "
-            "conversion with --remove before the tasks"
+            "conversion with `pairstream convert remove` before the tasks"
         )
-    if request.remove and (request.overwrite or request.finalize or request.redo or is_shared):
-        raise UsageError(
-            "--remove cannot be combined with --overwrite, --finalize, --redo or --task-count: it converts nothing"
-        )
-    if request.finalize and (request.overwrite or request.dry_run or is_shared):
-        raise UsageError(
-            "--finalize cannot be combined with --overwrite, --dry-run or --task-count: it only looks at all shards"
-        )
-    if request.redo and (request.overwrite or request.finalize):
-        raise UsageError("--redo cannot be combined with --overwrite or --finalize: it converts single shards again")
+    if request.redo and request.overwrite:
+        raise UsageError("--redo cannot be combined with --overwrite: it converts single shards again")
 
 
 def _check_values(request: ConvertRequest) -> None:
     """Raise UsageError for values that are empty, out of range or do not exist."""
-    if request.splits is not None and request.episodes is not None and not _is_file(request.episodes):
-        raise UsageError("--splits and --episodes exclude each other; --episodes names its splits itself")
     _check_range("quality", request.quality, 1, 100)
-    for option_name in ("output", "camera", "cameras", "staging"):
+    expression, _ = _split_episodes(request.episodes)
+    if "," in expression and complete_splits(plus_form := expression.replace(",", "+")) is not None:
+        raise UsageError(f"--episodes {expression!r}: a plus joins splits, as in TFDS; write {plus_form}")
+    for option_name in ("output", "episodes", "cameras", "staging"):
         if getattr(request, option_name) == "":
             raise UsageError(f"--{option_name} is empty; is a variable of the shell not set?")
     if request.staging is not None and not os.path.isdir(request.staging):
@@ -106,10 +100,9 @@ def _check_values(request: ConvertRequest) -> None:
 
 def _check_layout(request: ConvertRequest, layout: Layout) -> None:
     """Raise UsageError for options of the other layout."""
-    if layout == "pairs" and request.cameras is not None:
-        raise UsageError("--cameras works with --layout frames; a pair is of one camera, see --camera")
-    if layout == "frames" and request.camera is not None:
-        raise UsageError("--camera works with --layout pairs; give --cameras, with commas between")
+    cameras = split_names(request.cameras, "cameras") or ["primary"]
+    if layout == "pairs" and (len(cameras) > 1 or cameras == ["all"]):
+        raise UsageError(f"--cameras {request.cameras}: a pair is of one camera; name one, or add --layout frames")
     if layout == "frames" and request.frames not in (None, "endpoints"):
         raise UsageError("--frames works with --layout pairs; --layout frames stores every frame")
 
@@ -139,20 +132,31 @@ def _check_range(option_name: str, value: int | None, smallest: int, largest: in
         raise UsageError(f"--{option_name} {value}: expected {smallest} to {largest}")
 
 
-def _is_file(episodes: str | None) -> bool:
-    return episodes is not None and episodes.endswith(".json")
+def _split_episodes(episodes: str | None) -> tuple[str, str | None]:
+    """Return the splits, or ranges of them, that ``--episodes`` names, and the file of lists.
+
+    >>> _split_episodes("train[:100]+val"), _split_episodes("lists.json"), _split_episodes("train+val:lists.json")
+    (('train[:100]+val', None), ('all', 'lists.json'), ('train+val', 'lists.json'))
+    """
+    if episodes is None or not episodes.endswith(".json"):
+        return "all" if episodes is None else episodes, None
+    expression, colon, path = episodes.partition(":")
+    if colon and complete_splits(expression) is not None:
+        return expression, path
+    if colon and "[" in expression and "/" not in expression:
+        raise UsageError(f"--episodes {episodes}: a list is of complete splits, SPLIT+SPLIT:FILE.json")
+    return "all", episodes
 
 
 def read_episode_lists(episodes: str | None, datasets: Sequence[str]) -> dict[str, EpisodeList]:
-    """Return the lists of the file that ``--episodes`` names, by dataset; empty if it is not a file.
+    """Return the lists of the file that ``--episodes`` names, by dataset; empty if it names none.
 
     Raises:
         ArgumentError: The file cannot be read, or is not a list of episodes by dataset.
     """
-    if not _is_file(episodes):
-        return {}
-    lists = read_by_name(episodes, datasets, "--episodes")
-    return {dataset: read_list(entry, f"--episodes {episodes}: {dataset}") for dataset, entry in lists.items()}
+    _, path = _split_episodes(episodes)
+    lists = read_by_name(path, datasets, "--episodes")
+    return {dataset: read_list(entry, f"--episodes {path}: {dataset}") for dataset, entry in lists.items()}
 
 
 def _by_camera(

@@ -21,12 +21,9 @@ def inherit_options(request: ConvertRequest) -> ConvertRequest:
     Raises:
         UsageError: A converted dataset does not exist, or they differ in their layouts, or in sizes if they become one.
     """
-    names = [name.strip() for name in request.datasets.split(",")]
-    sources = [split_source(name) for name in names if is_source(name) and not name.endswith((".yaml", ".yml"))]
-    if any(kind == "root" for kind, _ in sources):
-        names = [dataset for name in names for dataset in _expand(name, request.source)]
-        request = replace(request, datasets=",".join(names))
-        sources = [split_source(name) for name in names if is_source(name)]
+    request = expand_datasets(request)
+    names = _names(request)
+    sources = _sources(names)
     if len(sources) < len(names) or any(kind != "root" for kind, _ in sources):
         return request
     groups = [[dataset.manifest for dataset in open_datasets(path, request.source)] for _, path in sources]
@@ -34,6 +31,23 @@ def inherit_options(request: ConvertRequest) -> ConvertRequest:
         _check_sizes(groups)
     inherited = _stored_options([manifest for group in groups for manifest in group], request)
     return replace(request, **{name: value for name, value in inherited.items() if getattr(request, name) is None})
+
+
+def expand_datasets(request: ConvertRequest) -> ConvertRequest:
+    """Return the request with the datasets of each complete root that it names."""
+    names = _names(request)
+    if not any(kind == "root" for kind, _ in _sources(names)):
+        return request
+    return replace(request, datasets=",".join(dataset for name in names for dataset in _expand(name, request.source)))
+
+
+def _names(request: ConvertRequest) -> list[str]:
+    return [name.strip() for name in request.datasets.split(",")]
+
+
+def _sources(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the kind and path of each name that is a source."""
+    return [split_source(name) for name in names if is_source(name) and not name.endswith((".yaml", ".yml"))]
 
 
 def _expand(dataset_name: str, roots: Sequence[str]) -> list[str]:

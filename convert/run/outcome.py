@@ -22,7 +22,7 @@ class Outcome:
     """Result of a run for each dataset.
 
     Attributes:
-        missing: Datasets with shards that no task has finished, only with ``--finalize``; see ``describe_missing``.
+        missing: Datasets with shards that no task has finished, only with ``finalize``; see ``describe_missing``.
         empty: Error about each dataset with a split that gives no record, by name.
         manifests: Other datasets with their manifest, None for a dataset that other tasks have not finished.
         counters: Sums that the runner counted, None if it counts nothing.
@@ -57,7 +57,9 @@ def print_outcome(outcome: Outcome, request: ConvertRequest) -> None:
     ]
     if request.json:
         result = {"complete": result_rows, "waiting": outcome.waiting, "counters": outcome.counters}
-        print_result(json.dumps(result | ({"missing": outcome.missing} if request.finalize else {}), indent=1))
+        print_result(
+            json.dumps(result | ({"missing": outcome.missing} if request.command == "finalize" else {}), indent=1)
+        )
     else:
         text_lines = [format_result(result_rows)] if result_rows else []
         num_before = sum(status.complete for status, _ in outcome.manifests)

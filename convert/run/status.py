@@ -136,10 +136,10 @@ def empty_split(conversion: Conversion) -> str | None:
         if len(statuses) == len(split_jobs) and not is_useful:
             subject = f"{conversion.name}: split {split}"
             if any(status.entry.left_out.get("not_chosen") for status in statuses):
-                advice = "change it, or leave the split out with --splits"
+                advice = "change it, or leave the split out with --episodes"
                 return f"{subject}: the list of --episodes leaves nothing; {advice}"
             if conversion.plan.layout == "frames":
-                return f"{subject} gives no frame: its episodes are empty; leave it out (--splits)"
+                return f"{subject} gives no frame: its episodes are empty; leave it out (--episodes)"
             longest = max(status.longest for status in statuses)
             return no_pair(conversion.name, split, conversion.plan.offset, longest, remedy=" with --overwrite")
     return None
@@ -176,7 +176,7 @@ def _withdrawn_manifest(conversion: Conversion, journal: Journal) -> Manifest | 
     if changed_stems := other_stems & journal.placed():
         raise ConflictError(
             f"{journal.output}: an earlier command was interrupted while it made {min(changed_stems)} again; run that "
-            f"one first, with --splits {','.join(manifest.splits)}"
+            f"one first, with --episodes {'+'.join(manifest.splits)}"
         )
     return manifest
 

@@ -252,6 +252,18 @@ class Source(ABC):
         return {name: "?" if num_episodes is None else f"{num_episodes:,}" for name, num_episodes in totals.items()}
 
 
+def complete_splits(expression: str) -> tuple[str, ...] | None:
+    """Return the splits of a split expression without ranges, empty for all of them; None if it has ranges.
+
+    >>> complete_splits("train + val"), complete_splits("all"), complete_splits("train[:5%]+val")
+    (('train', 'val'), (), None)
+    """
+    names = tuple(dict.fromkeys(name.strip() for name in expression.split("+")))
+    if not all(map(SPLIT.fullmatch, names)):
+        return None
+    return () if "all" in names else names
+
+
 def counts_sum(counts: Iterable[int | None]) -> int | None:
     """Return the sum of counts, None if one is unknown."""
     count_list = list(counts)

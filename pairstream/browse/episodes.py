@@ -14,7 +14,7 @@ from stream.format.catalog import Dataset
 from stream.format.index import SplitIndex
 from stream.format.names import MOTION
 from stream.format.table import Column
-from stream.order.filters import canonical_conditions, parse_conditions
+from stream.sample.filters import canonical_conditions, parse_conditions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,13 +33,13 @@ class Query:
 
     Attributes:
         search: Text that the instruction or the id contains, in any case; or the number of the episode.
-        filters: Conditions as for ``make_loader``; an episode stays if one of its samples fulfils all conditions.
+        where: Conditions as for ``stream.Select``; an episode stays if one of its samples fulfils all conditions.
         sort: Column to sort by.
         descending: Whether the largest value comes first; rows without a value always come last.
     """
 
     search: str = ""
-    filters: tuple[tuple[str, str, Any], ...] = ()
+    where: tuple[tuple[str, str, Any], ...] = ()
     sort: str = "episode"
     descending: bool = False
 
@@ -78,14 +78,14 @@ class EpisodeTable:
         return [column_name for column_name in dict.fromkeys(column_names) if column_name not in _LOCATIONS[1:4]]
 
     def find(self, query: Query) -> tuple[np.ndarray, int | None]:
-        """Return the episodes of a query in order, int64 [n], and how many samples its filters keep, None without any.
+        """Return the episodes of a query in order, int64 [n], and how many samples they keep, None without conditions.
 
         Raises ArgumentError for a malformed filter, FormatError for damage.
         """
         is_kept = self._search(query.search) if query.search else np.ones(len(self), bool)
         samples = None
-        if query.filters:
-            (conditions,) = parse_conditions(list(query.filters), [self.index.dataset]).values()
+        if query.where:
+            (conditions,) = parse_conditions(list(query.where), [self.index.dataset]).values()
             sample_counts = count_samples(self.index, conditions, self.samples)
             is_kept &= sample_counts > 0
             samples = int(sample_counts[is_kept].sum())

@@ -305,7 +305,7 @@ def _tasks_table(tasks: Sequence[str]) -> pa.Table:
         "index_columns": ["task"],
         "column_indexes": [],
         "columns": [
-            {"name": name, "field_name": name, "pandas_type": pandas, "numpy_type": numpy}
+            {"name": name, "field_name": name, "pandas_type": pandas, "numpy_type": numpy, "metadata": None}
             for name, pandas, numpy in types
         ],
         "creator": {"library": "pyarrow", "version": pa.__version__},

@@ -22,8 +22,8 @@ from stream.format.index import SplitIndex
 from stream.loader.episode import StoredEpisode, read_stored_episode, stored_steps
 from stream.loader.open_mixture import OpenMixture, open_mixture
 from stream.loader.sample_spec import SampleSpec
-from stream.order.choices import EpisodeChoice
-from stream.order.frames import Frames
+from stream.sample.choices import EpisodeChoice
+from stream.sample.frames import Frames
 from stream.storage.remote import CachedRoot
 
 _NUMBERS = re.compile(r"[0-9]{1,15}(?::[0-9]{1,15})?")

@@ -15,7 +15,7 @@ from pairstream.info.overview import Kept, Overview, apply_filters, describe, li
 from stream.base.arguments import add_cache, run_command
 from stream.base.errors import ArgumentError, FormatError
 from stream.base.progress import human_bytes
-from stream.order.filters import OPERATORS
+from stream.sample.filters import OPERATORS
 from stream.storage.files import write_atomically
 from stream.storage.remote import cached_root
 
@@ -177,7 +177,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("root", metavar="ROOT", help="a converted root, also s3:// and the like, or a fetched copy")
     add_cache(parser)
     parser.add_argument("--datasets", help="only these, with commas between (default: all)")
-    text = "count what fulfils a condition, as in filters= of make_loader; repeat the option for several"
+    text = "count what fulfils a condition, as in where of stream.Select; repeat the option for several"
     parser.add_argument("--filter", action="append", default=[], metavar="CONDITION", help=text)
     parser.add_argument("--episodes-out", type=Path, metavar="FILE", help="write the remaining episodes, for episodes=")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")

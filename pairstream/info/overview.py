@@ -13,8 +13,8 @@ from stream.base.errors import FormatError
 from stream.cache.in_place import open_catalog
 from stream.format.catalog import Catalog, Dataset
 from stream.format.index import SplitIndex, open_index
-from stream.order.choices import Samples
-from stream.order.filters import Filter, parse_filters, settle_missing
+from stream.sample.choices import Samples
+from stream.sample.filters import Filter, parse_conditions, settle_missing
 from stream.storage.remote import CachedRoot
 
 _CHUNK = 1 << 20
@@ -110,8 +110,8 @@ def apply_filters(datasets: Sequence[Dataset], conditions: Sequence[tuple[str, s
         ArgumentError: A condition is malformed, cannot be compared, or no dataset has its column.
         FormatError: An index is damaged.
     """
-    filters = parse_filters(list(conditions), [dataset.name for dataset in datasets])
-    _, has_columns = settle_missing(filters, datasets, "drop")
+    filters = parse_conditions(list(conditions), [dataset.name for dataset in datasets])
+    _, has_columns = settle_missing(filters, datasets, dict.fromkeys(filters, "drop"))
     return {
         dataset.name: _keep(dataset, filters[dataset.name]) if has_all else None
         for dataset, has_all in zip(datasets, has_columns, strict=True)

@@ -121,6 +121,10 @@ class _Drawing:
         self._mask = np.asarray(batch["action_mask"]) if "action_mask" in batch else None
         if self._mask is None and self._action is not None:
             self._mask = np.ones(self._action.shape, bool)
+        if self._action is not None and self._mask is not None and self._action.ndim > 3:
+            # The intervals between frames follow one another.
+            shape = num_rows, math.prod(self._action.shape[1:-1]), self._action.shape[-1]
+            self._action, self._mask = self._action.reshape(shape), self._mask.reshape(shape)
         self._num_frames = max(1, sum(pictures.is_real.shape[1] for pictures in self._pictures))
         self._width = max(_CELL, 100 * self._num_frames)
         self._fault_lines = min(3, max(map(len, self.faults.values()), default=0))

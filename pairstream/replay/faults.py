@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from pairstream.view.window import steps_text
+from stream.batch.vector_windows import interval_positions
 from stream.format.names import VECTORS, VectorName
 from stream.format.spaces import derived_column
 from stream.format.statistics import EXTREME_RANGES
@@ -26,7 +28,9 @@ def find_faults(batch: Mapping[str, Any], sample_refs: list[SampleRef], mixture:
             continue
         for row, sample_ref in enumerate(sample_refs):
             values, mask = (np.asarray(batch[batch_key][row]) for batch_key in (vector_name, f"{vector_name}_mask"))
-            for message in _vector_faults(np.atleast_2d(values), np.atleast_2d(mask), vector_name, sample_ref, mixture):
+            # The intervals between frames follow one another.
+            shape = math.prod(values.shape[:-1]), values.shape[-1]
+            for message in _vector_faults(values.reshape(shape), mask.reshape(shape), vector_name, sample_ref, mixture):
                 faults_by_row.setdefault(row, []).append(message)
     return faults_by_row
 
@@ -57,12 +61,11 @@ def _vector_faults(
 ) -> Iterator[str]:
     member_number = mixture.names.index(sample_ref.dataset)
     dimension_names = (mixture.spec.actions if vector_name == "action" else mixture.spec.states)[member_number].names
-    vector_span = mixture.spec.action_span if vector_name == "action" else mixture.spec.state_span
-    first_step = sample_ref.step + vector_span.firsts[member_number]
+    steps = sample_ref.step + _distances(vector_name, mixture, member_number, len(values))
     is_finite = np.isfinite(values)
     for fault_name, is_bad in (("NaN", np.isnan(values) & mask), ("infinite", ~is_finite & ~np.isnan(values) & mask)):
         if is_bad.any():
-            bad_steps = first_step + np.flatnonzero(is_bad.any(axis=1))
+            bad_steps = steps[is_bad.any(axis=1)]
             context = f" at {steps_text(int(bad_steps[0]), int(bad_steps[-1]))}" if len(values) > 1 else ""
             yield f"{vector_name}: {fault_name} in {_named(dimension_names, is_bad)}{context}"
     lowest, highest = _range(vector_name, sample_ref, mixture, member_number, values.shape[1])
@@ -73,6 +76,17 @@ def _vector_faults(
         step, dimension = (int(positions[0]) for positions in np.nonzero(is_outside))
         usual_range = f"98 % of the dataset is from {lowest[dimension]:.4g} to {highest[dimension]:.4g}"
         yield f"{vector_name}: {_named(dimension_names, is_outside)} is {values[step, dimension]:.4g}, {usual_range}"
+
+
+def _distances(vector_name: VectorName, mixture: OpenMixture, member_number: int, num_rows: int) -> np.ndarray:
+    """Return the distance from t of each row of a vector in steps, int64 [num_rows]."""
+    spec = mixture.spec
+    span = spec.action_span if vector_name == "action" else spec.state_span
+    distances = np.arange(num_rows)
+    if vector_name == "action" and spec.has_intervals:
+        positions = interval_positions(spec.windows)[member_number]
+        distances = (positions if spec.reduction is None else positions[:, :1]).ravel()
+    return span.firsts[member_number] + distances
 
 
 def _named(dimension_names: tuple[str, ...], is_bad: np.ndarray) -> str:

@@ -28,7 +28,7 @@ def show(batch: Mapping[str, Any], loader: Loader | None = None, *, rows: int = 
 
     Args:
         batch: Batch of a loader, of arrays or tensors.
-        loader: Loader of the batch, for the names of the datasets; needed unless the batch has ``metadata="full"``.
+        loader: Loader of the batch, for the names of the datasets; needed if the batch has no ``language``.
         rows: Rows to draw, at most 64.
 
     Raises:

@@ -75,7 +75,8 @@ def drawing_options(shown: ShownStep, mixture: OpenMixture) -> dict[str, Any]:
         names = cameras[camera.frames] = {}
         for name, dataset, numbers in zip(mixture.names, mixture.datasets, camera.stored, strict=True):
             names[name] = [dataset.fields.stored_cameras[number].name for number in numbers]
-    dimensions = {name: vector.names for name, vector in zip(mixture.names, mixture.spec.actions, strict=True)}
+    actions = mixture.spec.actions
+    dimensions = {name: vector.names for name, vector in zip(mixture.names, actions, strict=bool(actions))}
     marks = {"replaced": shown.replaced_rows, "faults": shown.faults}
     return {**marks, "cameras": cameras, "dimensions": dimensions}
 

@@ -24,7 +24,7 @@ from stream.format.record_file import RecordFile
 from stream.format.spaces import derived_column
 from stream.format.table import Table
 from stream.format.video import ChunkFrame
-from stream.order.vector import SPACES
+from stream.sample.vector import SPACES, Vector
 
 _KEYS = frozenset({"episode", "step"})
 _LOCATIONS = frozenset({"episode", "shard", "first_steps_row", "first_record"})
@@ -175,7 +175,7 @@ class Tracks:
             column_name = derived_column(vector_name, space)
             if column_name not in vector_columns and column_name in step_table.columns:
                 vector_columns.add(column_name)
-                vector = dataset_vector(self.dataset, vector_name, None, steps=step_table, space=space)
+                vector = dataset_vector(self.dataset, vector_name, Vector(space=space), steps=step_table)
                 yield Curve(column_name, vector_name, vector.names, self._numbers(column_name))
         for name, column in step_table.columns.items():
             is_number = column.dtype is not None and column.texts is None and not column.bits

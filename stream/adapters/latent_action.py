@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from stream.adapters.images import as_float
-from stream.adapters.sample import Conversion, TrainerSample, check_data, check_preset, with_known_arguments
-from stream.order.frames import Frames, check_size
-from stream.order.select import Select
+from stream.adapters.sample import NO_VECTOR, Conversion, TrainerSample, check_data, check_preset, with_known_arguments
+from stream.sample.frames import Frames, check_size
+from stream.sample.select import Select
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch
@@ -64,8 +64,8 @@ def sample(
             filter="bilinear" if is_lapa else "lanczos",
             edges="repeat",
         ),
-        action=None,
-        state=None,
+        action=NO_VECTOR,
+        state=NO_VECTOR,
         language=None if is_lapa else "language",
         select=Select() if is_lapa else Select(where=[("language", "!=", "")]),
         transforms=(ToLapa() if is_lapa else ToUnivla(),),

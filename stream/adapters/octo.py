@@ -11,6 +11,7 @@ import numpy as np
 
 from stream.adapters.chunks import repeat_edges, take_steps
 from stream.adapters.sample import (
+    NO_VECTOR,
     Conversion,
     TrainerSample,
     check_data,
@@ -20,10 +21,10 @@ from stream.adapters.sample import (
 )
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
+from stream.base.random_numbers import row_random
 from stream.batch.dataset_vector import dropped_steps
-from stream.order.frames import Frames, MissingCamera, check_size
-from stream.order.random_numbers import row_random
-from stream.order.vector import Vector
+from stream.sample.frames import Frames, MissingCamera, check_size
+from stream.sample.vector import Vector
 from stream.statistics.deferred import choose_normalize
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def sample(
             on_missing_camera=on_missing_camera,
         ),
         action=Vector(window_size - 1 + action_horizon, start=history[0], space="oxe"),
-        state=Vector(window_size, start=history[0], space="eef") if proprio else None,
+        state=Vector(window_size, start=history[0], space="eef") if proprio else NO_VECTOR,
         columns=("num_steps",),
         transforms=(
             *choose_normalize(normalize, {"method": "octo", "keys": ("action", "state") if proprio else ("action",)}),

@@ -20,9 +20,9 @@ from stream.adapters.sample import (
 )
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
-from stream.order.frames import Frames, check_size
-from stream.order.select import Select
-from stream.order.vector import Vector
+from stream.sample.frames import Frames, check_size
+from stream.sample.select import Select
+from stream.sample.vector import Vector
 from stream.statistics.deferred import choose_normalize
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from stream.adapters.sample import Conversion, TrainerSample, check_data, check_preset, with_known_arguments
+from stream.adapters.sample import NO_VECTOR, Conversion, TrainerSample, check_data, check_preset, with_known_arguments
 from stream.base.arguments import check_whole_number
-from stream.order.frames import Frames, check_size
-from stream.order.select import Select
-from stream.order.vector import Vector
+from stream.sample.frames import Frames, check_size
+from stream.sample.select import Select
+from stream.sample.vector import Vector
 from stream.statistics.deferred import choose_normalize
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def sample(
             on_missing_camera="mask",
         ),
         action=Vector(chunk, space="oxe"),
-        state=Vector(space="eef") if proprio else None,
+        state=Vector(space="eef") if proprio else NO_VECTOR,
         select=Select(where=[("language", "!=", "")], min_future_actions=chunk),
         transforms=(
             *choose_normalize(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from stream.loader.open_mixture import OpenMixture
-from stream.order.vector import Vector
+from stream.sample.vector import Vector
 
 
 def with_action(mixture: OpenMixture, action: Vector) -> OpenMixture:

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, TypeVar
 
 from stream.base.arguments import check_names
 from stream.base.errors import ArgumentError
-from stream.order.frames import Frames
-from stream.order.select import Select
-from stream.order.vector import Vector
+from stream.sample.frames import Frames
+from stream.sample.select import Select
+from stream.sample.vector import Vector
 from stream.statistics.normalize import Normalize
+
+NO_VECTOR: Any = None
+"""Action or state of a trainer that takes none."""
 
 if TYPE_CHECKING:
     from stream.loader.loader import Loader
@@ -31,14 +34,15 @@ class TrainerSample:
     Change any of them with ``dataclasses.replace``: ``replace(sample, action=replace(sample.action, steps=8))``.
 
     Attributes:
-        frames, action, state, language, columns, select: As for ``make_loader``.
+        frames, action, state, language, columns, select: As for ``make_loader``. A vector that a trainer does not take
+            is None; the type leaves this out, so that ``replace(sample.action, ...)`` is typed.
         transforms: Normalisation, and the conversion to the trainer's keys and types. Transforms in front of them see
             the batches of ``make_loader``.
     """
 
     frames: Frames
-    action: Vector | None = Vector()
-    state: Vector | None = Vector()
+    action: Vector = Vector()
+    state: Vector = Vector()
     language: str | Sequence[str] | None = "language"
     columns: Sequence[str] = ()
     select: Select = Select()
@@ -100,7 +104,11 @@ def check_data(mixture: OpenMixture, needs: Sequence[Need], *, cameras: Sequence
     if depth := [camera.frames for camera in mixture.cameras if camera.is_depth]:
         raise ArgumentError(f"cameras: {', '.join(depth)}: this trainer takes pictures of colour; leave depth out")
     available = [camera.frames for camera in mixture.cameras]
-    if spec.frames.decode == "device" or not {f"frames/{name}" for name in cameras} <= {*available}:
+    if (
+        spec.frames is None
+        or spec.frames.decode == "device"
+        or not {f"frames/{name}" for name in cameras} <= {*available}
+    ):
         raise ArgumentError(
             f"frames={spec.frames!r:.200}; this trainer takes decoded frames of {', '.join(cameras)}; change "
             "other fields: replace(sample.frames, size=(224, 224))"

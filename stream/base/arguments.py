@@ -30,7 +30,7 @@ _R = TypeVar("_R")
 _OTHER_NAMES = {
     **dict.fromkeys(("chunk_size", "chunk", "action_horizon", "horizon"), "action=16, or action=stream.Vector(16)"),
     **dict.fromkeys(("weights", "weight"), "mixture={'bridge': 2, 'rt1': 1}, and of samples sample_weights='column'"),
-    **dict.fromkeys(("dataset", "datasets"), "mixture='bridge,rt1'"),
+    **dict.fromkeys(("dataset", "datasets"), "mixture='bridge,rt1', or a file of a mixture"),
     **dict.fromkeys(("epochs", "passes"), "num_epochs=1"),
     "device": "stream.torch.to_device(loader, device), which moves batches to a device",
     "action_from": "action=stream.Vector(16, start=-1)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
+from functools import wraps
 from typing import Any, ClassVar, Self, TypeVar
 
 from stream.base.arguments import check_names
@@ -43,6 +44,11 @@ class ValueObject:
         except ArgumentError as error:
             raise ArgumentError(f"{argument}: {error}") from None
 
+    @classmethod
+    def names(cls) -> list[str]:
+        """Return the names of the fields."""
+        return [field.name for field in _fields(cls)]
+
     def __repr__(self) -> str:
         arguments = [
             repr(value) if name == self.positional else f"{name}={value!r}" for name, value in self.chosen().items()
@@ -71,6 +77,7 @@ def known_fields(cls: _Class) -> _Class:
     initialise = cls.__init__  # type: ignore[misc]
     names = [field.name for field in fields(cls)]
 
+    @wraps(initialise)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         check_names(kwargs, names, owner=f"stream.{cls.__name__}")
         if len(args) > bool(cls.positional):  # type: ignore[attr-defined]

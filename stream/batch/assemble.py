@@ -26,8 +26,8 @@ from stream.format.frame import RawRecord, decode_depth, decode_frame
 from stream.format.names import frame_views
 from stream.format.record_file import RecordFile
 from stream.format.video import ChunkFrame, video_codec
-from stream.order.frames import Decode
 from stream.order.rows import Rows
+from stream.sample.frames import Decode
 from stream.storage.remote import RemoteError, Traffic
 
 if TYPE_CHECKING:
@@ -181,12 +181,12 @@ class Assembler:
             arrays["sample_mask"][:] = rows.sample < self.spec.num_samples
         if "dataset" in arrays:
             arrays["dataset"][:] = rows.member
-        if (mask_key := self.spec.cameras[0].mask) in arrays and not self.spec.chooses_frames:
+        if not self.spec.chooses_frames and self.spec.cameras and (mask_key := self.spec.cameras[0].mask) in arrays:
             arrays[mask_key][:] = self.spec.window_table.used[rows.member]
         frames, texts_by_key = self._lookup.look_up(rows, arrays, partial(self._fail, result))
         result.work.metadata_s += time.perf_counter() - start_time
         pending = PendingBatch(result, frames, texts_by_key)
-        if self.spec.is_remote:
+        if self.spec.is_remote and self.spec.cameras:
             self._start_reads(pending)
         return pending
 
@@ -221,7 +221,7 @@ class Assembler:
             packed_arrays = pack_frames(
                 encoded, frames.copies, num_rows=len(rows), max_frames=max_frames, suffixes=suffixes
             )
-        else:
+        elif self.spec.cameras:
             self._fill_images(readable, frames, [arrays[camera.frames] for camera in self.spec.cameras], result)
         result.batch = {**packed_arrays, **arrays, **pending.texts}
         result.failed.sort(key=lambda failure: failure[0])
@@ -261,7 +261,7 @@ class Assembler:
         """Return the frames of rows as stored, and the rows that failed; fill all arrays but those of frames."""
         result = BatchResult(rows)
         pending = PendingBatch(result, *self._lookup.look_up(rows, arrays, partial(self._fail, result)))
-        if self.spec.is_remote:
+        if self.spec.is_remote and self.spec.cameras:
             self._start_reads(pending)
             self._wait(pending)
         return self._read(range(len(rows)), pending.frames, result), result

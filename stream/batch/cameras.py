@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from stream.base.errors import ArgumentError, FormatError, closest
 from stream.batch.resize import Resize
 from stream.format.video import VIDEO_CODECS, check_decoder, coded_sizes
-from stream.order.frames import Cameras, Frames
+from stream.sample.frames import Cameras, Frames
 
 if TYPE_CHECKING:
     from stream.format.fields import Fields

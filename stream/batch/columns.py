@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stream.base.errors import ArgumentError, closest
+from stream.base.random_numbers import make_key, uniform
 from stream.format.index import SplitIndex
 from stream.format.names import SEARCHED, TableKind, tables_of
-from stream.order.random_numbers import uniform
-from stream.order.shuffle import make_key
 
 
 @dataclass(frozen=True)

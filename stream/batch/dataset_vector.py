@@ -16,8 +16,8 @@ from stream.format.names import DERIVED, VectorName
 from stream.format.schema import feature_column
 from stream.format.spaces import SpaceName, derived_column
 from stream.format.table import Column, Table
-from stream.order.vector import Vector
-from stream.policy.relative import RelativeVector
+from stream.sample.relative import RelativeVector
+from stream.sample.vector import Vector
 
 _log = logging.getLogger("stream")
 
@@ -118,9 +118,12 @@ def check_spaces(datasets: Sequence[Dataset], vectors: Mapping[VectorName, Seque
     Raises:
         ArgumentError: A dataset does not map to its space, or has dimensions of unknown units; lists all of them.
     """
-    dropped: set[str] = set()
+    dropped: dict[str, str] = {}
     for vector_name, member_vectors in vectors.items():
         dropped |= _unmapped(datasets, vector_name, member_vectors)
+    if len(dropped) == len(datasets):
+        listed = "\n  ".join(dropped.values())
+        raise ArgumentError(f"on_unmapped='drop' leaves no dataset:\n  {listed}")
     if dropped:
         _log.info("without the datasets that do not map: %s", ", ".join(sorted(dropped)))
     for vector_name, member_vectors in vectors.items():
@@ -128,8 +131,8 @@ def check_spaces(datasets: Sequence[Dataset], vectors: Mapping[VectorName, Seque
     return [dataset.name not in dropped for dataset in datasets]
 
 
-def _unmapped(datasets: Sequence[Dataset], vector_name: VectorName, vectors: Sequence[Vector]) -> set[str]:
-    """Return the names of the datasets to drop, as they do not map to the space of a vector; or raise ArgumentError."""
+def _unmapped(datasets: Sequence[Dataset], vector_name: VectorName, vectors: Sequence[Vector]) -> dict[str, str]:
+    """Return the datasets to drop and why they do not map to the space of a vector; or raise ArgumentError."""
     reasons: dict[str, str] = {}
     for dataset, vector in zip(datasets, vectors, strict=True):
         if vector.space is None or vector.columns is not None:
@@ -142,16 +145,14 @@ def _unmapped(datasets: Sequence[Dataset], vector_name: VectorName, vectors: Seq
         else:
             continue
         reasons[dataset.name] = f"{dataset.name}: {vector_name}=Vector(space={vector.space!r}): {reason}"
-    listed = "\n  ".join(reasons.values())
     policy = vectors[0].on_unmapped
     if reasons and policy == "error":
+        listed = "\n  ".join(reasons.values())
         raise ArgumentError(
             f"{len(reasons)} of {len(datasets)} datasets do not map; take on_unmapped='mask' (zeros, mask False) or "
             f"'drop' (without them), or give their columns in {vector_name}=Vector(columns=...):\n  {listed}"
         )
-    if policy == "drop" and len(reasons) == len(datasets):
-        raise ArgumentError(f"on_unmapped='drop' leaves no dataset:\n  {listed}")
-    return set(reasons) if policy == "drop" else set()
+    return reasons if policy == "drop" else {}
 
 
 def _check_units(

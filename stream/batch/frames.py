@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stream.base.random_numbers import make_key, uniform
 from stream.batch.mapped import MappedIndex
 from stream.batch.spec import BatchSpec
 from stream.format.names import HOLE
-from stream.order.random_numbers import uniform
 from stream.order.rows import Rows
-from stream.order.shuffle import make_key
 
 ImageIndex = tuple[int, int, int]
 """Row, camera and frame of an image in the batch."""

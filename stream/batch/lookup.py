@@ -17,7 +17,7 @@ from stream.batch.vector_windows import Origin, Reducer, VectorReader, VectorWin
 from stream.format.index import SplitIndex
 from stream.format.names import TableKind
 from stream.order.rows import Rows
-from stream.policy.relative import RelativeVector
+from stream.sample.relative import RelativeVector
 
 _MOST_TEXTS = 1 << 16
 """Instructions that stay decoded."""
@@ -90,7 +90,7 @@ class Lookup:
         self._spec = spec
         splits = spec.splits
         index = self._index = MappedIndex(splits, spec.used_columns)
-        self._frame_finder = FrameFinder(spec, index)
+        self._frame_finder = FrameFinder(spec, index) if spec.cameras else None
         self._origin_finder = _OriginFinder(spec, index)
         self._vectors = spec.read_vectors
         self._readers = {vector_name: VectorReader(spec, index, vector_name) for vector_name in self._vectors}
@@ -133,14 +133,16 @@ class Lookup:
             split_index = spec.splits[rows.split[row]]
             table = split_index.records if is_pairs[member[row]] else split_index.steps
             fail(row, FormatError(f"{table.path}: row {rows.record[row]} leads outside of its episodes or steps"))
-        frames, missing = self._frame_finder.find(
-            rows,
-            sample_steps=origin.step,
-            episode_steps=origin.num_steps,
-            first_record=origin.first_record,
-            frame_steps=frame_steps,
-            valid=origin.valid,
-        )
+        frames, missing = Frames([0] * (len(rows) + 1), [], [], [], [], []), None
+        if self._frame_finder is not None:
+            frames, missing = self._frame_finder.find(
+                rows,
+                sample_steps=origin.step,
+                episode_steps=origin.num_steps,
+                first_record=origin.first_record,
+                frame_steps=frame_steps,
+                valid=origin.valid,
+            )
         if spec.has_times:
             arrays["frame_time"][:] = (frame_steps - origin.step[:, None]) / self._rates[member][:, None]
         if spec.chooses_frames:

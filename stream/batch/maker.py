@@ -12,8 +12,8 @@ from stream.base.errors import StreamError
 from stream.batch.assemble import Assembler, BatchResult, PendingBatch
 from stream.batch.layout import Layout
 from stream.batch.spec import Batch, BatchSpec
-from stream.order.frames import Decode
 from stream.order.rows import ROW_TYPE, Rows
+from stream.sample.frames import Decode
 
 
 @dataclass(frozen=True)

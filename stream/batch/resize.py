@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stream.order.frames import ImageFilter, ImageFit
+from stream.sample.frames import ImageFilter, ImageFit
 
 _PILLOW = {"area": "BOX", "lanczos": "LANCZOS", "bilinear": "BILINEAR"}
 

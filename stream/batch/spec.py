@@ -14,9 +14,9 @@ from stream.batch.columns import Column
 from stream.batch.vectors import DatasetVector, check_reduction
 from stream.format.index import SplitIndex
 from stream.format.names import VECTORS, DerivedName, Layout, TableKind, VectorName
-from stream.order.vector import Reduction
-from stream.order.window import StepSpan, Window, WindowTable
-from stream.policy.relative import RelativeVector
+from stream.sample.relative import RelativeVector
+from stream.sample.vector import Reduction
+from stream.sample.window import StepSpan, Window, WindowTable
 
 Batch = dict[str, Any]
 
@@ -34,9 +34,9 @@ class BatchSpec:
         layouts: Layout of each member.
         record_offsets: Distances from t of the frames of a record, by member; empty in the layout ``frames``.
         stored_cameras: Count of the stored cameras, by member.
-        cameras: Cameras that are loaded.
+        cameras: Cameras that are loaded; none for batches without frames.
         windows: Frames of each member's samples.
-        chooses_frames: True if the caller chose frames, cameras or bounds, so that batches have masks of their frames.
+        chooses_frames: True if the caller chose steps, cameras or edges, so that batches have masks of their frames.
         seed: Seed of random frames.
         actions: Action of each member; empty if batches have none.
         states: State of each member; empty if batches have none.
@@ -161,7 +161,7 @@ class BatchSpec:
             fields |= {camera.mask: ("?", (max_frames,)) for camera in self.cameras} | {
                 "frame_step": ("i8", (max_frames,))
             }
-        elif len(set(self.num_frames)) > 1:
+        elif len(set(self.num_frames)) > 1 and self.cameras:
             fields[self.cameras[0].mask] = ("?", (max_frames,))
         if self.has_times:
             fields["frame_time"] = ("f4", (max_frames,))
@@ -192,7 +192,7 @@ class BatchSpec:
 
     def used_columns(self, split_index: SplitIndex) -> Iterator[tuple[TableKind, str]]:
         """Yield the columns of a split that a batch reads, the ones that locate records first."""
-        for column_name in RECORD_COLUMNS:
+        for column_name in RECORD_COLUMNS if self.cameras else ():
             yield "records", column_name
         if self.layouts[split_index.member] == "pairs":
             for column_name in ("episode", "step", "steps_row"):

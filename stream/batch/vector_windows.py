@@ -11,7 +11,7 @@ from stream.batch.mapped import MappedIndex
 from stream.batch.spec import BatchSpec
 from stream.batch.vectors import kind_codes, reduce_window, sum_scale
 from stream.order.rows import Rows
-from stream.order.window import Window
+from stream.sample.window import Window
 
 
 class Origin(NamedTuple):
@@ -147,7 +147,10 @@ class Reducer:
         """Return one action for each window, float32 [b, ..., size], and its mask, bool."""
         shape = window.inside.shape[:-1]
         num_intervals = int(np.prod(shape[1:], dtype=np.int64))
-        values, mask, inside = (array.reshape(-1, *array.shape[len(shape) :]) for array in window)
+        # Not -1, which arrays without dimensions would leave open.
+        values, mask, inside = (
+            array.reshape(len(members) * num_intervals, *array.shape[len(shape) :]) for array in window
+        )
         if num_intervals > 1 or len(shape) > 1:
             # Repeated edges put the steps before an episode first; the reduction takes those of the episode.
             order = np.argsort(~inside, axis=1, kind="stable")

@@ -8,7 +8,7 @@ import numpy as np
 
 from stream.base.errors import ArgumentError
 from stream.format.table import Table
-from stream.order.vector import Reduction
+from stream.sample.vector import Reduction
 
 _TURNS = ("ee_rotation_quaternion", "ee_pose_matrix")
 """Quantities whose changes are multiplied, not added: neither the sum nor the mean of two of them is a rotation."""

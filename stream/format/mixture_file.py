@@ -89,6 +89,16 @@ class MemberEntry(Entry):
     action: Any = None
     state: Any = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _check_choices(cls, content: Any) -> Any:
+        """Refuse choices that are not in ``select``, with the form to write."""
+        forms = {"filters": "where", "episodes": "episodes", "keep_ranges": "keep_ranges"}
+        for key, field_name in forms.items():
+            if isinstance(content, Mapping) and key in content:
+                raise ValueError(f"{key}: write select: {{{field_name}: ...}}")
+        return content
+
     def split_of(self, role: str) -> str | None:
         """Return the split expression of a role, None if the member does not have it."""
         return self.split or self.splits.get(role)

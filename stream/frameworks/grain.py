@@ -16,6 +16,7 @@ from absl import flags
 from stream.base.arguments import check_names
 from stream.base.errors import ArgumentError
 from stream.batch.maker import BatchMaker, Setup
+from stream.loader.members import member_frames
 from stream.loader.open_mixture import OpenMixture, open_mixture
 from stream.loader.quiet_grain import grain
 from stream.loader.sample_spec import SampleSpec
@@ -122,8 +123,11 @@ def samples(
 
 
 def _options(arguments: Mapping[str, Any]) -> SampleSpec:
-    check_names(arguments, SampleSpec.__dataclass_fields__)
-    return SampleSpec(**arguments)
+    check_names(arguments, SampleSpec.names())
+    spec = SampleSpec(**arguments)
+    if spec.frames is not None and spec.frames.decode == "device":
+        raise ArgumentError("frames: decode='device' is for the batches of make_loader; take decode='host'")
+    return spec
 
 
 class SampleSource:
@@ -164,13 +168,15 @@ class SampleSource:
                 "grain.samplers.IndexSampler(len(source), shuffle=True, seed=0)"
             )
         spec = _options({**options, "shuffle": "none"})
-        random_choices = spec.frames.random_choices + ([spec.language] if len(spec.languages) > 1 else [])
+        opened = open_mixture(cached_root(root, cache), mixture, split=split, spec=spec)
+        frames = [] if spec.frames is None else [spec.frames, *member_frames(opened.members, spec.frames)]
+        random_choices = [choice for choices in frames for choice in choices.random_choices]
+        random_choices += [spec.language] if len(spec.languages) > 1 else []
         if random_choices:
             raise ArgumentError(
                 f"SampleSource cannot draw {random_choices[0]!r} again in each epoch, as a sampler does not pass its "
                 "epoch on; take stream.samples, or a choice that is not random"
             )
-        opened = open_mixture(cached_root(root, cache), mixture, split=split, spec=spec)
         self._samples = SamplesMapDataset(opened.root, opened.mixture, opened.sample_spec, "raise")
         self._ends = np.cumsum(opened.sample_index.sizes)
 

@@ -65,8 +65,8 @@ class StreamDataset(torch.utils.data.IterableDataset[Batch]):
     leave the DataLoader's ``num_workers`` at 0.
 
     An iteration continues with the batch after the last returned batch. With ``num_steps`` it ends with its pass: pass
-    n has the steps from ``n * num_steps`` on. To repeat a pass, as in validation, call ``set_epoch``. With ``passes``
-    the samples start again after the last sample.
+    n has the steps from ``n * num_steps`` on. To repeat a pass, as in validation, call ``set_epoch``. With
+    ``num_epochs`` the samples start again after the last sample.
 
     Args:
         root: As for ``make_loader``.

@@ -117,8 +117,11 @@ class StepPositions:
     def _check_index(self, manifest: Manifest, context: str) -> None:
         """Raise ArgumentError if LeRobot's number of a frame is not the number of its step here."""
         empty_episodes = np.flatnonzero(self._count == 0)
-        chosen_episodes = manifest.parameters.get("episodes")
-        if len(manifest.splits) > 1 or chosen_episodes or len(empty_episodes):
+        is_part = bool(manifest.parameters.get("episodes"))
+        if self._has_lerobot_numbers:
+            lerobot_numbers, episodes = self._by_number
+            is_part = is_part or not np.array_equal(lerobot_numbers, episodes)
+        if len(manifest.splits) > 1 or is_part or len(empty_episodes):
             has_splits = len(manifest.splits) > 1
             reason = "the dataset has several splits" if has_splits else "some of its episodes were converted"
             if len(empty_episodes):

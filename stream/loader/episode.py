@@ -14,7 +14,7 @@ from stream.batch.assemble import Assembler, BatchResult
 from stream.format.index import find_episode
 from stream.format.video import ChunkFrame
 from stream.order.rows import Rows
-from stream.order.window import resolve_windows
+from stream.sample.window import resolve_windows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -247,6 +247,8 @@ def _camera_spec(mixture: OpenMixture, camera: LoadedCamera) -> BatchSpec:
         chooses_frames=True,
         actions=(),
         states=(),
+        has_intervals=False,
+        has_times=False,
         has_language=False,
         columns=(),
     )

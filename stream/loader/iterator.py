@@ -46,7 +46,7 @@ class StepIterator(grain.DatasetIterator[Batch]):
         return self._loader.state_at(self._step)
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Move to the step of a state. The state's loader may have other workers, ranks or metadata.
+        """Move to the step of a state. The state's loader may have other workers, ranks or content.
 
         Args:
             state: Result of ``get_state``.

@@ -46,7 +46,8 @@ class Loader(grain.IterDataset[Batch]):
       datasets differ in F. False for a repeated edge of the episode, a damaged frame, and a camera that the dataset
       lacks.
     - ``frame_step`` int64 [b, F], the steps of the frames, if you choose steps, cameras or ``edges="repeat"``.
-    - ``action`` float32 [b, W, A], or [b, A] if reduced.
+    - ``frame_time`` float32 [b, F], seconds from t to each frame, with ``times``.
+    - ``action`` float32 [b, W, A], or [b, A] if reduced; of intervals between frames [b, F - 1, W, A] or [b, F - 1, A].
     - ``action_mask`` bool, shaped as ``action``. Vectors are padded to the largest dataset of the mixture. Padding,
       steps beyond the pair, and features that a dataset lacks are 0, with mask False.
     - ``state`` float32 [b, S], or [b, W, S] with more than 1 step.

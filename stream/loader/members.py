@@ -13,11 +13,11 @@ from stream.cache.in_place import open_catalog
 from stream.format.catalog import Catalog, Dataset
 from stream.format.fields import Fields
 from stream.format.names import VectorName
-from stream.order.choices import Choice
-from stream.order.frames import Frames
 from stream.order.mixture import Member, resolve_mixture
-from stream.order.select import Select
-from stream.order.vector import Vector
+from stream.sample.choices import REASONS, Choice
+from stream.sample.frames import Frames
+from stream.sample.select import Select
+from stream.sample.vector import Vector
 from stream.storage.remote import CachedRoot, cached_root, is_remote
 
 
@@ -78,6 +78,8 @@ def parse_choices(members: Sequence[Member], dataset_names: Sequence[str], selec
     for dataset_name, member in zip(dataset_names, members, strict=True):
         own_choices = member.select.choices([dataset_name])
         choices_by_dataset.setdefault(dataset_name, []).extend(own_choices.get(dataset_name, ()))
+    for choices in choices_by_dataset.values():
+        choices.sort(key=lambda choice: REASONS.index(choice.reason))
     return choices_by_dataset
 
 
@@ -92,7 +94,7 @@ def member_vectors(
     """Return the vectors of each member: the call's, with what the member itself gives; columns are a list, or None.
 
     Raises:
-        ArgumentError: The columns name an unknown member.
+        ArgumentError: The columns name an unknown member, or a member's fields do not fit those of the call.
     """
     by_member: dict[VectorName, list[Vector]] = {}
     for vector_name, vector in vectors.items():
@@ -109,5 +111,8 @@ def member_vectors(
                     f"mixture: {dataset_name}: {vector_name}.columns={columns!r:.100}; expected a list of its columns"
                 )
             columns = vector.columns_of(dataset_name) if columns is None else columns
-            by_member[vector_name].append(replace(vector, columns=columns, **own))
+            try:
+                by_member[vector_name].append(replace(vector, columns=columns, **own))
+            except ArgumentError as error:
+                raise ArgumentError(f"mixture: {dataset_name}: {vector_name}: {error}") from None
     return by_member

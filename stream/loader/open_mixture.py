@@ -26,8 +26,6 @@ from stream.format.names import VECTORS, TableKind, VectorName
 from stream.format.spaces import derived_column
 from stream.loader.members import member_frames, member_vectors, open_datasets, parse_choices
 from stream.loader.sample_spec import SampleSpec
-from stream.order.choices import Choice
-from stream.order.filters import check_stored, settle_missing
 from stream.order.member import OpenMember
 from stream.order.mix import MixSchedule, Passes, build_mix
 from stream.order.mixture import Mixture, resolve_mixture
@@ -36,14 +34,19 @@ from stream.order.reference import SampleRef, describe_rows
 from stream.order.rows import Rows
 from stream.order.sample_index import SampleIndex
 from stream.order.shuffle import Shuffle
-from stream.order.vector import MOST_STEPS, STEP_LIMITS, Vector
 from stream.order.weights import parse_weights
-from stream.order.window import StepSpan, resolve_steps, resolve_windows
-from stream.policy.plan import plan_relative
-from stream.policy.relative import RelativeVector
+from stream.sample.choices import Choice
+from stream.sample.filters import check_stored, settle_missing
+from stream.sample.frames import Frames
+from stream.sample.relative import RelativeVector
+from stream.sample.relative_plan import plan_relative
+from stream.sample.vector import MOST_STEPS, STEP_LIMITS, Vector
+from stream.sample.window import StepSpan, resolve_steps, resolve_windows
 from stream.storage.remote import CachedRoot
 
 _log = logging.getLogger("stream")
+_OF_MEMBER = ("frames", "action", "state")
+"""Choices of a member that replace the loader's."""
 _NEIGHBOURS_IN_ORDER = 64
 """Records that are read together in storage order."""
 
@@ -74,7 +77,7 @@ class OpenMixture:
         catalog = catalog or open_catalog(root)
         self.root = catalog.location
         self.datasets = open_datasets(mixture.members, catalog)
-        # Drop datasets that do not map to a space first: their columns need not exist for the filters.
+        # Drop datasets that do not map to a space first: their columns need not exist for the conditions.
         names = [dataset.name for dataset in self.datasets]
         keeps = check_spaces(self.datasets, member_vectors(mixture.members, names, spec.vectors))
         spec = spec.without(self._drop(keeps))
@@ -93,16 +96,18 @@ class OpenMixture:
         self.names = tuple(dataset.name for dataset in self.datasets)
         self.vectors = member_vectors(self.members, self.names, spec.vectors)
         fields = [dataset.fields for dataset in self.datasets]
-        frame_steps = [frames.steps for frames in member_frames(self.members, spec.frames)]
+        # Without frames every step is a sample, and only the step t counts.
+        frames = Frames([0]) if spec.frames is None else spec.frames
+        frame_steps = [own.steps for own in member_frames(self.members, frames)]
         self.windows = tuple(resolve_windows(frame_steps, fields, self.names))
         pair_datasets = [dataset.name for dataset in self.datasets if dataset.fields.layout == "pairs"]
-        if spec.frames.edges == "repeat" and pair_datasets:
+        if frames.edges == "repeat" and pair_datasets:
             _log.warning(
                 "edges='repeat': no sample beyond the edges of %s, which hold only complete pairs; for every step t, "
                 "convert with `--layout frames`",
                 ", ".join(pair_datasets),
             )
-        self.cameras = find_cameras(spec.frames, fields, self.names)
+        self.cameras = () if spec.frames is None else find_cameras(spec.frames, fields, self.names)
         self.sample_index = SampleIndex(self._open_members(choices), samples_per_episode=spec.samples_per_episode)
         self.sizes: dict[str, int] = dict(zip(self.names, self.sample_index.sizes.tolist(), strict=True))
         self.relative_weights = [
@@ -132,7 +137,7 @@ class OpenMixture:
                 cameras=[stored for camera in self.cameras for stored in camera.stored[number]],
                 choices=choices.get(dataset.name, ()),
                 action_margins=self._action_margins(number),
-                repeats_edges=spec.frames.edges == "repeat",
+                repeats_edges=spec.frames is not None and spec.frames.edges == "repeat",
                 weights=sample_weights.get(dataset.name),
             )
             for number, (entry, dataset, window) in enumerate(
@@ -156,7 +161,7 @@ class OpenMixture:
         """Content of a batch."""
         sample_spec = self.sample_spec
         labelled_splits = list(map(self.sample_index.most_labelled, range(len(self.members))))
-        action = sample_spec.action
+        action, frames = sample_spec.action, sample_spec.frames
         stored = {name: self._dataset_vectors(name, labelled_splits) for name in VECTORS}
         relative, reference = self._relative(stored, labelled_splits)
         vectors = {
@@ -171,7 +176,7 @@ class OpenMixture:
             stored_cameras=tuple(len(dataset.fields.stored_cameras) for dataset in self.datasets),
             cameras=self.cameras,
             windows=self.windows,
-            chooses_frames=sample_spec.frames.is_chosen or any(member.frames for member in self.members),
+            chooses_frames=frames is not None and (frames.is_chosen or any(member.frames for member in self.members)),
             seed=sample_spec.seed,
             actions=vectors["action"],
             states=vectors["state"],
@@ -186,7 +191,7 @@ class OpenMixture:
             rates=tuple(dataset.fields.control_frequency for dataset in self.datasets),
             reduction=action.reduce if action else None,
             has_intervals=bool(action and action.between),
-            has_times=sample_spec.frames.times,
+            has_times=frames is not None and frames.times,
             action_span=self._interval_span() if action and action.between else self._span("action", self.offsets),
             state_span=self._span("state", [1] * len(self.names)),
             state_has_steps=any(vector.steps not in (None, 1) for vector in self.vectors.get("state", ())),
@@ -244,12 +249,14 @@ class OpenMixture:
 
     def _interval_span(self) -> StepSpan:
         """Return the steps from the first to the last frame by member; raise ArgumentError for other frames."""
+        steps = self.sample_spec.frames.steps if self.sample_spec.frames else None
         for name, window in zip(self.names, self.windows, strict=True):
             is_fixed = not window.kinds.any() and np.array_equal(window.low, window.high)
             if len(window) != len(self.windows[0]) or len(window) < 2 or not is_fixed or np.diff(window.low).min() < 1:
                 raise ArgumentError(
-                    f"action=Vector(between='frames'): frames of {name} are {self.sample_spec.frames.steps!r:.100}; "
-                    "expected two or more at fixed, ascending steps, such as Frames.clip(16, rate=5)"
+                    f"action=Vector(between='frames'): frames of {name} are {steps!r:.100}; "
+                    "expected two or more at fixed, ascending steps, such as Frames.clip(16, rate=5); a range such as "
+                    "'0..15' draws one frame"
                 )
         firsts = tuple(int(window.low[0]) for window in self.windows)
         return StepSpan(firsts, tuple(int(window.low[-1] - window.low[0]) for window in self.windows))
@@ -364,7 +371,12 @@ class OpenMixture:
             columns = [(split.split, *column) for column in self.spec.used_columns(split)]
             read_columns.setdefault(self.names[split.member], []).extend(columns)
         hashes = {dataset.name: dataset.fingerprint(read_columns.get(dataset.name, ())) for dataset in self.datasets}
-        return {**self.sample_spec.content, "data": hashes}
+        members = {
+            name: {field: value.to_json() for field in _OF_MEMBER if (value := getattr(member, field)) is not None}
+            for name, member in zip(self.names, self.members, strict=True)
+        }
+        members = {name: content for name, content in members.items() if content}
+        return {**self.sample_spec.content, "members": members, "data": hashes}
 
     def _action_margins(self, number: int) -> tuple[int, int]:
         """Return the steps at either end of an episode that have too few actions to be samples of a member."""
@@ -377,7 +389,7 @@ class OpenMixture:
         return first_dropped, last_dropped + num_actions - 1
 
     def _passes(self, shuffle: Shuffle) -> tuple[list[list[float]], Passes]:
-        """Return the shares of the members in complete passes, and their order."""
+        """Return the shares of the members in complete epochs, and their order."""
         if self.mixture.until:
             raise ArgumentError(
                 f"num_epochs={self.sample_spec.num_epochs}: the mixture has a schedule of weights, which complete "

@@ -16,10 +16,10 @@ from stream.loader.open_mixture import open_mixture
 from stream.loader.run_config import RunConfig, Workers
 from stream.loader.sample_spec import FramesLike, SampleSpec, VectorLike
 from stream.loader.saved import read_saved
-from stream.order.frames import Frames
 from stream.order.mixture import MixtureLike
-from stream.order.select import Select
-from stream.order.vector import Vector
+from stream.sample.frames import Frames
+from stream.sample.select import Select
+from stream.sample.vector import Vector
 from stream.statistics.normalize import Normalize
 from stream.storage.remote import cached_root
 
@@ -77,7 +77,8 @@ def make_loader(
         rank: Number of this loader among the ranks, from 0. Give it with ``world_size``, or give neither: a loader
             without ranks raises in a multi-process job. ``rank=0, world_size=1`` always gives all rows.
         world_size: Number of ranks that share the global batch.
-        frames: ``stream.Frames``, or only its steps (``[-1, 0, "goal"]``). By default the frames of a pair.
+        frames: ``stream.Frames``, or only its steps (``[-1, 0, "goal"]``). By default the frames of a pair; None for
+            batches without frames, which read only the index.
         action: ``stream.Vector``, or only its steps (``16``, ``"1s"``); None for batches without actions. By default as
             many steps as the dataset's offset.
         state: ``stream.Vector``, or only its steps; None for batches without states. By default the state at t.
@@ -119,7 +120,7 @@ def make_loader(
         num_epochs=num_epochs,
         sample_weights=sample_weights,
         samples_per_episode=samples_per_episode,
-        frames=Frames.of("frames", frames),
+        frames=None if frames is None else Frames.of("frames", frames),
         action=None if action is None else Vector.of("action", action),
         state=None if state is None else Vector.of("state", state),
         language=language,
@@ -134,7 +135,7 @@ def make_loader(
         transforms=transforms,
         on_error=on_error,
         num_steps=num_steps,
-        decode=spec.frames.decode,
+        decode="host" if spec.frames is None else spec.frames.decode,
     )
     opened = open_mixture(cached_root(root, cache), mixture, split=split, spec=spec, batch_size=run_config.batch_size)
     return Loader(opened, run_config, normalize=normalize, knows_ranks=rank is not None)
@@ -166,7 +167,7 @@ def load_loader(
     if keeps_stored_values:
         del overrides["normalize"]
     for argument in overrides:
-        if argument in SampleSpec.__dataclass_fields__ or argument in ("batch_size", "normalize"):
+        if argument in ("batch_size", "normalize", *SampleSpec.names()):
             raise ArgumentError(f"{argument}: {path} defines it, as another would be another run; use make_loader")
     check_names(overrides, _OVERRIDES)
     if "num_workers" in overrides:

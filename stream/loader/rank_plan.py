@@ -103,7 +103,7 @@ class RankPlan:
 
 def _check_encoded(mixture: OpenMixture) -> None:
     """Raise ArgumentError if frames cannot stay encoded until they are on a device."""
-    if mixture.sample_spec.frames.size is not None:
+    if mixture.sample_spec.frames is not None and mixture.sample_spec.frames.size is not None:
         raise ArgumentError(
             "decode='device' gives frames in their stored size; leave size out and resize on the device, or take "
             "decode='host'"

@@ -10,7 +10,7 @@ from stream.base.arguments import check_choice, check_whole_number
 from stream.base.errors import ArgumentError
 from stream.base.machine import usable_processors
 from stream.base.value_object import ValueObject, known_fields
-from stream.order.frames import Decode
+from stream.sample.frames import Decode
 
 MAX_BATCH_SIZE = 1 << 20
 """Limit on rows: the plan of a mistyped number would fill the memory before the frames do."""

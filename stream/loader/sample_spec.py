@@ -11,15 +11,15 @@ from stream.base.errors import ArgumentError
 from stream.base.plain_values import drop_names
 from stream.base.value_object import ValueObject, known_fields
 from stream.format.names import VectorName
-from stream.order.frames import Frames
-from stream.order.select import Select
-from stream.order.vector import SPACES, Vector
+from stream.sample.frames import Frames
+from stream.sample.select import Select
+from stream.sample.vector import SPACES, Vector
 
 _MOST = 1_000_000
 _ABSENT_FROM_CONTENT = {"decode", "on_missing_camera", "on_unmapped", "on_unknown_units"}
 """Fields that do not change batches, or whose effect on them other fields have."""
-FramesLike = Frames | Sequence[int | str] | Mapping[str, Any]
-"""Frames: the object, its steps, or a mapping of its fields."""
+FramesLike = Frames | Sequence[int | str] | Mapping[str, Any] | None
+"""Frames: the object, its steps, a mapping of its fields, or None for none in the batches."""
 VectorLike = Vector | int | str | Mapping[str, Any] | None
 """An action or state: the object, its steps, a mapping of its fields, or None for none in the batches."""
 
@@ -40,7 +40,7 @@ class SampleSpec(ValueObject):
     num_epochs: int | None = None
     sample_weights: str | Mapping[str, str] | None = None
     samples_per_episode: int = 0
-    frames: Frames = Frames()
+    frames: Frames | None = Frames()
     action: Vector | None = Vector()
     state: Vector | None = Vector()
     language: str | Sequence[str] | None = "language"
@@ -49,7 +49,11 @@ class SampleSpec(ValueObject):
 
     def __post_init__(self) -> None:
         self._check_numbers()
-        self._set(frames=Frames.of("frames", self.frames), select=Select.of("select", self.select))
+        if self.frames is not None:
+            self._set(frames=Frames.of("frames", self.frames))
+        elif any(vector.between for vector in self.vectors.values() if isinstance(vector, Vector)):
+            raise ArgumentError("action=Vector(between='frames') with frames=None: there are no frames; give them")
+        self._set(select=Select.of("select", self.select))
         for vector_name, spaces in SPACES.items():
             if (value := getattr(self, vector_name)) is not None:
                 vector = Vector.of(vector_name, value)
@@ -99,16 +103,16 @@ class SampleSpec(ValueObject):
     @property
     def content(self) -> dict[str, Any]:
         """Fields that define the content of batches, in their JSON form, by a name such as ``frames.size``."""
-        objects: dict[str, ValueObject | None] = {"frames": self.frames, "action": self.action, "state": self.state}
-        content: dict[str, Any] = {}
+        objects: dict[Any, Any] = {"frames": self.frames, **self.vectors}
+        content: dict[str, Any] = {name: "Vector(...)" if name in objects else None for name in SPACES}
+        if self.frames is None:
+            content["frames"] = objects.pop("frames")
         for name, value in objects.items():
-            if value is None:
-                content[name] = None
-                continue
-            for field in value.__dataclass_fields__:  # type: ignore[attr-defined]
-                has_effect = field not in ("fit", "filter") or getattr(value, "size", None) is not None
+            for field in value.names():
+                has_effect = field not in ("fit", "filter") or value.size is not None
                 if has_effect and field not in _ABSENT_FROM_CONTENT:
-                    content[f"{name}.{field}"] = getattr(value, field)
+                    field_value = getattr(value, field)
+                    content[f"{name}.{field}"] = list(field_value) if isinstance(field_value, tuple) else field_value
         return {**content, "language": self.language, "columns": list(self.columns)}
 
     def without(self, members: Collection[str]) -> SampleSpec:

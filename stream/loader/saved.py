@@ -16,10 +16,10 @@ from stream.loader.open_mixture import OpenMixture
 from stream.loader.run_config import RunConfig
 from stream.loader.sample_spec import SampleSpec
 from stream.loader.state import STATE_VERSION, describe_content, describe_order, read_json, write_json
-from stream.order.frames import Frames
 from stream.order.mixture import Member, Mixture
-from stream.order.select import Select
-from stream.order.vector import Vector
+from stream.sample.frames import Frames
+from stream.sample.select import Select
+from stream.sample.vector import Vector
 from stream.statistics.deferred import DeferredNormalize
 from stream.statistics.normalize import Normalize, bind_transforms
 from stream.storage.remote import CachedRoot, cached_root, is_remote

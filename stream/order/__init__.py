@@ -1,1 +1,1 @@
-"""The order of samples as index arithmetic: splits, mixtures, shuffling and filters."""
+"""The order of samples as index arithmetic: splits, mixtures, shuffling and conditions."""

@@ -13,11 +13,11 @@ from stream.base.errors import ArgumentError
 from stream.format.catalog import Dataset
 from stream.format.index import SplitIndex
 from stream.format.names import TableKind
-from stream.order.choices import Choice, Samples, WithActions
-from stream.order.filters import used_by
 from stream.order.mixture import Member
 from stream.order.splits import EpisodeRange, SplitError, resolve_split
-from stream.order.window import Window
+from stream.sample.choices import Choice, Samples, WithActions
+from stream.sample.filters import used_by
+from stream.sample.window import Window
 
 _HOLES = ("corrupt_frame", "missing_camera")
 """Reasons in a manifest that mean holes in the layout ``frames``."""
@@ -72,7 +72,8 @@ class OpenMember:
     def has_holes(self) -> bool:
         """True if missing frames may exclude steps from the samples."""
         left_out = self.dataset.manifest.left_out
-        return self.samples == "steps" and not self.repeats_edges and any(left_out.get(reason) for reason in _HOLES)
+        needs_frames = self.samples == "steps" and not self.repeats_edges and bool(self.cameras)
+        return needs_frames and any(left_out.get(reason) for reason in _HOLES)
 
     @property
     def selection(self) -> tuple[Choice, ...]:

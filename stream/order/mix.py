@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stream.order.shuffle import Shuffle, make_key
+from stream.base.random_numbers import make_key
+from stream.order.shuffle import Shuffle
 
 PERIOD = 1 << 20
 """Number of samples after which the order of members repeats; weights are rounded to multiples of 1 / PERIOD."""

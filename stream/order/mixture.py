@@ -14,10 +14,10 @@ from stream.base.errors import ArgumentError, closest
 from stream.base.value_object import ValueObject
 from stream.format.catalog import Catalog
 from stream.format.mixture_file import MemberEntry, MixtureFile, SizePower, Weight, in_folder, member_content
-from stream.order.frames import Frames
-from stream.order.select import Select
 from stream.order.splits import near_split
-from stream.order.vector import Vector
+from stream.sample.frames import Frames
+from stream.sample.select import Select
+from stream.sample.vector import Vector
 
 MixtureLike = str | Path | Mapping[str, Any] | Sequence[str] | Sequence[tuple[int | None, Mapping[str, Any]]]
 """A name, datasets, a mapping of them to weights or members, a schedule of such mappings, or a YAML file."""

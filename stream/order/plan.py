@@ -13,10 +13,11 @@ from __future__ import annotations
 import numpy as np
 
 from stream.base.errors import ArgumentError
+from stream.base.random_numbers import derive_keys, make_key
 from stream.order.mix import MixSchedule, Passes
 from stream.order.rows import Rows
 from stream.order.sample_index import SampleIndex
-from stream.order.shuffle import Shuffle, derive_keys, make_key
+from stream.order.shuffle import Shuffle
 
 MAX_SAMPLE = 1 << 61
 """Samples of a mixture; sums of sample numbers stay within int64."""
@@ -94,7 +95,7 @@ class Plan:
             raise ArgumentError(f"step {step}: expected 0 to {MAX_SAMPLE // batch_size - 1:,}")
         stop_sample, num_samples = first_sample + rank_rows, self.num_samples
         if num_samples is not None and step * batch_size >= num_samples:
-            raise ArgumentError(f"step {step}: the passes end with step {-(-num_samples // batch_size) - 1:,}")
+            raise ArgumentError(f"step {step}: the epochs end with step {-(-num_samples // batch_size) - 1:,}")
         if num_samples is not None and world_size == 1:
             stop_sample = min(stop_sample, num_samples)
         return np.arange(first_sample, stop_sample, dtype=np.int64)

@@ -11,7 +11,7 @@ from stream.base.html import html_table
 from stream.format.index import SplitIndex
 from stream.format.names import Layout
 from stream.order.rows import Rows
-from stream.order.window import WindowTable
+from stream.sample.window import WindowTable
 
 
 @dataclass(frozen=True)

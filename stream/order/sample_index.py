@@ -9,14 +9,15 @@ from functools import cached_property
 import numpy as np
 
 from stream.base.errors import ArgumentError
+from stream.base.random_numbers import derive_keys, make_key
 from stream.format.index import SplitIndex, open_index
-from stream.order.choices import Choice
-from stream.order.filters import SampleColumn
 from stream.order.member import OpenMember, touched_shards
 from stream.order.sample_run import SampleRun
-from stream.order.shuffle import derive_keys, make_key, permute
+from stream.order.shuffle import permute
 from stream.order.splits import EpisodeRange
 from stream.order.weights import SampleWeights
+from stream.sample.choices import Choice
+from stream.sample.filters import SampleColumn
 
 _MOST_LISTED = 5
 """Datasets named by an error."""
@@ -40,7 +41,7 @@ class SampleIndex:
         sizes: Count of the samples of one epoch of each member, int64 [M].
         episodes: Episodes with samples of each split in ``splits``, int32, sorted.
         conditions: Count of the samples of each member that were left out, by condition; see ``SampleRun``.
-        left_out: The same by reason: all conditions of ``filters`` together.
+        left_out: The same by reason: all conditions of ``where`` together.
         weights: Weights of the samples of the members that have them.
 
     Raises:

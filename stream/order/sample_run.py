@@ -9,10 +9,10 @@ import numpy as np
 from stream.base.errors import FormatError
 from stream.format.index import SplitIndex
 from stream.format.names import HOLE
-from stream.order.choices import Choice, Samples
 from stream.order.member import OpenMember
 from stream.order.splits import EpisodeRange
-from stream.order.window import Window
+from stream.sample.choices import Choice, Samples
+from stream.sample.window import Window
 
 _DAMAGED = "the file is damaged. Check it with `pairstream verify`, or copy it again"
 

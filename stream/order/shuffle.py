@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from stream.base.errors import ArgumentError
+from stream.base.random_numbers import derive_keys, scramble
 
 # With fewer rounds, domains of less than ten places are visibly uneven (chi-squared over 20,000 keys).
 _ROUNDS = 12
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_C1 = np.uint64(0xBF58476D1CE4E5B9)
-_C2 = np.uint64(0x94D049BB133111EB)
 _SHUFFLE = re.compile(r"global|none|block:([1-9][0-9]{0,8})")
-
-
-def make_key(*parts: int | str) -> int:
-    """Return a 64-bit key that hashes its parts; keys of different parts are independent.
-
-    >>> make_key(0, "bridge", 0) == make_key(0, "bridge", 0), make_key(0, "bridge", 1) == make_key(1, "bridge", 0)
-    (True, False)
-    """
-    text = "\0".join(f"{type(part).__name__}:{part}" for part in parts)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-def derive_keys(key: np.ndarray, *numbers: np.ndarray) -> np.ndarray:
-    """Return a new key for each key, uint64 [n], and its numbers, int64 [n] each."""
-    for number in numbers:
-        key = _scramble(number.astype(np.uint64) + np.uint64(1), key)
-    return key
 
 
 def permute(index: np.ndarray, size: np.ndarray | int, key: np.ndarray | int) -> np.ndarray:
@@ -44,7 +24,7 @@ def permute(index: np.ndarray, size: np.ndarray | int, key: np.ndarray | int) ->
     Args:
         index: Numbers in [0, size), int64 [n].
         size: Number, or int64 [n], from 1 to 2^60.
-        key: Number, or uint64 [n], see ``make_key``.
+        key: Number, or uint64 [n], see ``stream.base.random_numbers``.
 
     Returns:
         Positions, int64 [n]; for one size and key a bijection of [0, size).
@@ -110,15 +90,7 @@ def _feistel(indices: np.ndarray, widths: np.ndarray, heights: np.ndarray, keys:
     for round_number in range(_ROUNDS):
         tweak = keys + np.uint64((0x9E3779B97F4A7C15 * (round_number + 1)) % 2**64)
         if round_number % 2 == 0:
-            left = (left + _scramble(right, tweak) % width) % width
+            left = (left + scramble(right, tweak) % width) % width
         else:
-            right = (right + _scramble(left, tweak) % height) % height
+            right = (right + scramble(left, tweak) % height) % height
     return (right * width + left).astype(np.int64)
-
-
-def _scramble(values: np.ndarray, tweaks: np.ndarray) -> np.ndarray:
-    """Hash value and tweak with the finaliser of SplitMix64 (Steele, Lea and Flood, 2014)."""
-    mixed = values * _GOLDEN + tweaks
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * _C1
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * _C2
-    return mixed ^ (mixed >> np.uint64(31))

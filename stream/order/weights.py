@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stream.base.errors import ArgumentError, closest
-from stream.order.shuffle import make_key
+from stream.base.random_numbers import make_key
 
 BLOCK = 64
 """Samples whose sum is kept in memory."""
@@ -227,7 +227,7 @@ class SampleWeights:
                 f"{context}: of {num_samples:,} samples {wrong_counts[0]:,} have no weight (NaN or missing, such as "
                 f"steps that a table of labels does not name), {wrong_counts[1]:,} a negative one, "
                 f"{wrong_counts[2]:,} an infinite one; weights are finite numbers >= 0, so mend the column or choose "
-                "samples with filters"
+                "samples with Select(where=...)"
             )
         if not largest:
             raise ArgumentError(f"{context}: all {num_samples:,} samples have weight 0; give some a weight above 0")

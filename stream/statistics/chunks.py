@@ -15,7 +15,7 @@ import numpy as np
 from stream.batch.vectors import DatasetVector
 from stream.format.statistics import NUMBERS
 from stream.format.table import Table
-from stream.policy.relative import RelativeVector
+from stream.sample.relative import RelativeVector
 
 Tails = Literal["complete", "real", "repeat"]
 """Chunks that count: complete ones; the steps of all that are in the episode; or all, with the last step repeated."""

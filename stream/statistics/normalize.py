@@ -16,7 +16,7 @@ from stream.base.errors import ArgumentError, closest
 from stream.batch.spec import Batch, BatchSpec
 from stream.batch.vectors import DatasetVector
 from stream.format.names import VECTORS, VectorName
-from stream.policy.relative import RelativeVector
+from stream.sample.relative import RelativeVector
 from stream.statistics.affine import Affine, AffineMap
 from stream.statistics.chunks import Tails
 from stream.statistics.files import decode_statistics, encode_statistics, read_json, write_json

@@ -16,7 +16,7 @@ from stream.format.index import open_index
 from stream.format.names import VectorName, table_file
 from stream.format.statistics import NUMBERS, describe_values, describe_weighted
 from stream.format.table import Table
-from stream.policy.relative import RelativeVector
+from stream.sample.relative import RelativeVector
 from stream.statistics.chunks import Chunks, Tails, describe_chunks, read_sources
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def measure(
             if vectors[member].names != vectors[first_member].names:
                 dims = [f"{names[number]} is {', '.join(vectors[number].names)}" for number in (member, first_member)]
                 raise ArgumentError(
-                    f"per={per!r}: {vector_key} of {dims[0]}, that of {dims[1]}; take one {vector_key}_space for all, "
+                    f"per={per!r}: {vector_key} of {dims[0]}, that of {dims[1]}; take one space for all, "
                     "or per='dataset'"
                 )
         if vector_key in mixture.spec.relative:

@@ -110,7 +110,7 @@ def test_dask_cluster_that_runs_elsewhere_writes_what_the_in_memory_runner_write
         assert "/demo/1.0.0/demo-" in failed.error()
         assert "run with --on-error quarantine to leave it out" in failed.error()
         assert cluster.is_running()
-    listed = run(*arguments(dataset, tmp_path / "fails"), "--on-error", "fail", "--finalize")
+    listed = run("finalize", *arguments(dataset, tmp_path / "fails"), "--on-error", "fail")
     assert failed.error().removeprefix("error: ") in listed.out
 
 

@@ -11,7 +11,7 @@ import pytest
 from convert.run.command import main
 from stream.format.names import TableKind
 from stream.format.schema import feature_column
-from tests.fixtures.command import run
+from tests.fixtures.command import run, tree
 from tests.fixtures.datasets.converted_dataset import ConvertedDataset, open_converted
 from tests.fixtures.tfds_reference import Reference
 
@@ -121,6 +121,19 @@ def test_an_offset_of_0_6_seconds_is_three_steps_at_5_hz(
         jpegs = images(stored[pair.episode_id], "observation/image_0")
         assert pair.offset == 3
         assert pair.frames == [jpegs[pair.step], jpegs[pair.step + 3]]
+
+
+def test_a_split_that_is_added_later_leaves_the_first_alone_and_gives_what_both_at_once_give(
+    shared_data: Path, tmp_path: Path, native: ConvertedDataset
+) -> None:
+    source = ["--datasets", NAME, "--source", str(shared_data), "--output", str(tmp_path), "--num-workers", "1"]
+    options = [*source, "--image-size", "native", "--leave-out", "none", "--episodes"]
+    folder = tmp_path / NAME / VERSION
+    assert main([*options, "train"]) == 0
+    before = {path: path.stat().st_mtime_ns for path in (folder / "train").iterdir()}
+    assert main([*options, "val"]) == 0
+    assert {path: path.stat().st_mtime_ns for path in (folder / "train").iterdir()} == before
+    assert tree(folder) == tree(native.folder)
 
 
 # Canonical spaces

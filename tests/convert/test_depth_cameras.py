@@ -106,9 +106,9 @@ def manifest(root: Path) -> dict[str, Any]:
     return actual
 
 
-def open_loader(root: Path, **options: Any) -> Any:
-    arguments = {"batch_size": 8, "split": "train", "num_workers": 0, "shuffle": "none", **options}
-    return make_loader(root, "demo", **arguments)
+def open_loader(root: Path, frames: list[int | str] | None = None, num_workers: int = 0, **options: Any) -> Any:
+    common: dict[str, Any] = {"batch_size": 8, "split": "train", "num_workers": num_workers, "shuffle": "none"}
+    return make_loader(root, "demo", frames=Frames(frames, **options), **common)
 
 
 def check_window(
@@ -133,7 +133,7 @@ def check_window(
 def test_windows_of_colour_and_depth_are_those_of_the_source(root: Path, num_workers: int) -> None:
     cameras = ["primary", "depth/primary", "near", "raw", "packed", "bits"]
     frames: list[int | str] = [-1, 0, 2, "last"]
-    loader = open_loader(root, cameras=cameras, frames=frames, bounds="clamp", num_workers=num_workers)
+    loader = open_loader(root, frames, num_workers, cameras=cameras, edges="repeat")
     batches = iter(loader)
     for _ in range(3):
         batch = next(batches)
@@ -148,7 +148,7 @@ def test_windows_of_colour_and_depth_are_those_of_the_source(root: Path, num_wor
 
 
 def test_one_depth_camera_has_the_key_depth_and_a_sample_needs_no_hole(root: Path) -> None:
-    loader = open_loader(root, cameras="near", frames=[0, 1])
+    loader = open_loader(root, [0, 1], cameras="near")
     batch = loader.batch_at(0)
     assert not [key for key in batch if key.startswith("frames")]
     check_window(batch, "depth", "near", [0, 1])
@@ -204,7 +204,7 @@ def test_depth_is_chosen_by_kind_role_or_name(
 ) -> None:
     main(arguments(dataset, tmp_path, "--cameras", chosen, "--episodes", "train[1:]"))
     assert manifest(tmp_path)["parameters"]["cameras"] == cameras
-    loader = open_loader(tmp_path, frames=[0])
+    loader = open_loader(tmp_path, [0])
     first = "wide" if "wide" in cameras else cameras[0]
     assert ("frames" if first == "wide" else "depth") in loader.batch_at(0)
 
@@ -212,7 +212,7 @@ def test_depth_is_chosen_by_kind_role_or_name(
 def test_sizes_are_chosen_for_depth_alone_and_take_the_nearest_value(dataset: RldsDataset, tmp_path: Path) -> None:
     more = ("--cameras", "wide,depth", "--image-size", "48x64,depth:12x16,raw:6x8", "--episodes", "train[1:]")
     assert main(arguments(dataset, tmp_path, *more)) == 0
-    batch = open_loader(tmp_path, cameras=["wide", "far", "raw"], frames=[0]).batch_at(0)
+    batch = open_loader(tmp_path, [0], cameras=["wide", "far", "raw"]).batch_at(0)
     assert batch["frames/wide"].shape[2:] == (48, 64, 3)
     for row, (episode, step) in enumerate(zip(batch["episode"].tolist(), batch["step"].tolist(), strict=True)):
         np.testing.assert_array_equal(batch["depth/far"][row, 0], depth(episode + 1, step, "far")[1::2, 1::2])
@@ -243,7 +243,7 @@ def test_a_damaged_depth_map_is_named(root: Path, tmp_path: Path, capsys: Captur
     shard = next((copy / FOLDER / "train").glob("*-00000-of-*.arrayrecord"))
     flip(shard, path["position"] + 60)
     with pytest.raises(RecordError, match="episode 0"):
-        open_loader(copy, cameras="bits", frames=[0]).batch_at(0)
+        open_loader(copy, [0], cameras="bits").batch_at(0)
     assert verify([str(copy), "--deep"]) == 1
     assert "record 7" in capsys.readouterr().out
 
@@ -262,7 +262,7 @@ def test_deep_verification_compares_kinds_with_the_manifest(
 
 
 def test_the_picture_of_a_batch_shows_depth(root: Path) -> None:
-    loader = open_loader(root, cameras=["wide", "near"], frames=[0, 1])
+    loader = open_loader(root, [0, 1], cameras=["wide", "near"])
     batch, refs = loader.batch_at(0), loader.describe(0)
     (sheet,) = draw_sheets(batch, refs)
     (without,) = draw_sheets({key: value for key, value in batch.items() if "depth" not in key}, refs)
@@ -279,7 +279,7 @@ def test_the_tracks_of_an_episode_and_its_recording_have_depth(root: Path, tmp_p
     save(tracks, tmp_path / "e.rrd")
     (camera,) = (item for item in tracks.cameras if item.camera.name == "near")
     recorded = read_recording(tmp_path / "e.rrd")["/cameras/near"]
-    episode = open_loader(root, cameras=["near"], frames=[0]).episode("demo", 0).cameras["depth/near"]
+    episode = open_loader(root, [0], cameras=["near"]).episode("demo", 0).cameras["depth/near"]
     assert camera.steps.tolist() == episode.steps.tolist() == recorded["step"]
     for path, (step, depth) in enumerate(zip(episode.steps.tolist(), episode.frames, strict=True)):
         np.testing.assert_array_equal(camera.read_depth(step), depth)
@@ -304,7 +304,7 @@ def test_numbers_of_an_unknown_unit_are_kept_with_a_warning(
     assert "nobody says the unit of depth in near, so its numbers stay as they are" in said
     assert "depth of bits, far, packed is left out: nobody says its unit" in said
     assert manifest(tmp_path)["parameters"]["depth"] == {"near": None, "raw": 0.5}
-    batch = open_loader(tmp_path, cameras="near", frames=[0]).batch_at(0)
+    batch = open_loader(tmp_path, [0], cameras="near").batch_at(0)
     np.testing.assert_array_equal(batch["depth"][0, 0], depth(1, 0, "near"))
 
 
@@ -313,7 +313,7 @@ def test_numbers_of_an_unknown_unit_are_kept_with_a_warning(
     [
         (("--cameras", "far"), {"far": {"unit": "unknown"}}, "far is float32, and nobody says its unit"),
         (("--cameras", "depth"), {"only": "far", "far": {"unit": "unknown"}}, "depth of far: nobody says its unit"),
-        (("--layout", "pairs", "--camera", "near"), {}, "near is depth, and pairs are of colour"),
+        (("--layout", "pairs", "--cameras", "near"), {}, "near is depth, and pairs are of colour"),
         (("--cameras", "near"), {"near": {"path": "observation/state"}}, "expected numbers of 16 bits"),
         (("--cameras", "near"), {"near": {"path": "observation/image"}}, "expected numbers of 16 bits"),
         (("--cameras", "near"), {"near": {"path": "language_instruction"}}, "expected numbers of 16 bits"),
@@ -347,7 +347,7 @@ def test_what_cannot_be_depth_is_refused(
 )
 def test_a_loader_refuses_what_depth_does_not_have(root: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        iter(open_loader(root, frames=[0], **options))
+        iter(open_loader(root, [0], **options))
 
 
 def test_colour_and_depth_make_no_one_camera(dataset: RldsDataset, root: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from stream import Frames, make_loader
 from stream.format.frame import decode_frame, encode_raw
 from stream.format.names import HOLE, decode_record
 from stream.format.video import ChunkFrame, video_codec
-from tests.fixtures.command import run
+from tests.fixtures.command import flip, run
 from tests.fixtures.datasets.rlds_dataset import (
     RldsDataset,
     demo_episode,
@@ -196,7 +197,7 @@ def test_every_camera_alike_may_lack_its_frames_and_an_episode_without_any_is_qu
 
 @pytest.mark.parametrize("cameras", ["primary", ("primary", "wrist")], ids=str)
 @pytest.mark.parametrize("frames", [(0,), (-1, 2), (0, "1..2")], ids=str)
-def test_windows_inside_avoid_holes_and_random_frames_mask_them(
+def test_windows_avoid_holes_and_random_frames_mask_them(
     root: Path, episodes: list[dict[str, Any]], cameras: Any, frames: Any
 ) -> None:
     loader = make_loader(root, "demo", batch_size=8, frames=Frames(frames, cameras=cameras))
@@ -240,7 +241,7 @@ def test_a_hole_in_the_last_frame_leaves_out_every_sample_that_takes_it(root: Pa
     assert loader.describe()["demo"]["left_out"]["holes"] > 0
 
 
-def test_bounds_clamp_alone_masks_what_is_no_frame_of_the_sample(root: Path) -> None:
+def test_repeated_edges_mask_what_is_no_frame_of_the_sample(root: Path) -> None:
     loader = make_loader(root, "demo", batch_size=4, frames=Frames(edges="repeat"))
     seen = set()
     for batch in map(loader.batch_at, range(loader.sizes["demo"] // 4)):
@@ -273,9 +274,8 @@ def test_sizes_and_cameras_are_chosen_by_role(dataset: RldsDataset, tmp_path: Pa
     [
         (("--cameras", "ceiling"), "--cameras: no dataset has 'ceiling'; "),
         (("--image-size", "wirst:8x8"), "no dataset has 'wirst'; did you mean 'wrist'?"),
-        (("--camera", "wide"), "--camera works with --layout pairs"),
         (("--frames", "all"), "--frames works with --layout pairs"),
-        (("--layout", "pairs"), "--cameras works with --layout frames"),
+        (("--layout", "pairs"), "--cameras all: a pair is of one camera; name one, or add --layout frames"),
         (("--cameras", ","), "--cameras ',' names no camera"),
     ],
 )
@@ -297,6 +297,14 @@ def test_verify_and_doctor_find_nothing_wrong(root: Path) -> None:
     done = verify(root, "--deep")
     assert done.code == 0, done.out
     assert run(str(root), module="pairstream doctor").code == 0
+
+
+def test_verify_finds_a_flipped_bit_in_a_frame(root: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(root, tmp_path / "copy"))
+    flip(copy / FOLDER / "train" / "train-00001-of-00003.arrayrecord", 2000)
+    done = verify(copy, "--deep")
+    assert done.code == 1
+    assert "train-00001-of-00003" in done.out
 
 
 def test_an_episode_is_shown_with_its_frames(root: Path, episodes: list[dict[str, Any]]) -> None:

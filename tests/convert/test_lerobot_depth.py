@@ -104,8 +104,8 @@ def convert(folder: Path, output: Path, *more: str) -> int:
 def compare(output: Path, expected: Callable[[int, int], np.ndarray], version: str) -> None:
     """Compare all windows with what was written, bitwise."""
     assert verify([str(output), "--deep"]) == 0
-    options: dict[str, Any] = {"cameras": ["primary", "depth/primary"], "frames": [0, "last"], "bounds": "clamp"}
-    loader = make_loader(output, "mine", batch_size=sum(LENGTHS), shuffle="none", split="train", **options)
+    frames = Frames([0, "last"], cameras=["primary", "depth/primary"], edges="repeat")
+    loader = make_loader(output, "mine", batch_size=sum(LENGTHS), shuffle="none", split="train", frames=frames)
     batch = loader.batch_at(0)
     assert batch["depth_mask/primary"].all()
     assert batch["frames/primary"].shape[2:] == (64, 64, 3)

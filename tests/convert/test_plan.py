@@ -119,7 +119,7 @@ def test_the_camera_is_the_primary_one_unless_another_is_named(dataset: RldsData
     }
     assert plan(dataset, cameras=cameras).plan.cameras[0].feature.path == "steps/observation/image"
     for name in ("raw", "wrist"):
-        (chosen,) = plan(dataset, ConvertConfig(camera=name), cameras=cameras).plan.cameras
+        (chosen,) = plan(dataset, ConvertConfig(cameras=(name,)), cameras=cameras).plan.cameras
         assert (chosen.feature.path, chosen.channels) == ("steps/raw", "bgr")
 
 
@@ -286,7 +286,7 @@ def test_a_camera_whose_colours_nobody_knows_is_kept_as_it_is_with_a_warning(dat
     assert conversion.plan.cameras[0].channels == "rgb"
     assert plan(dataset, ConvertConfig(layout="frames"), cameras=unsure).warnings == [warning]
     second = {**unsure, "raw": {"path": "raw", "role": "wrist"}}
-    assert plan(dataset, ConvertConfig(camera="raw"), cameras=second).warnings == []
+    assert plan(dataset, ConvertConfig(cameras=("raw",)), cameras=second).warnings == []
 
 
 def test_a_camera_needs_a_path_and_a_role_and_a_part_its_path_and_size(dataset: RldsDataset) -> None:

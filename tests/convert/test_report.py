@@ -21,7 +21,7 @@ def test_a_size_below_a_petabyte_takes_few_characters(count: float) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0s"), (59.4, "59s"), (59.6, "1:00"), (61, "1:01"), (3599, "59:59"), (360_000, "100:00:00")],
+    {0: "0s", 59.4: "59s", 59.6: "1:00", 61: "1:01", 3599: "59:59", 3600: "1:00:00", 360_000: "100:00:00"}.items(),
 )
 def test_durations_are_read_as_on_a_clock(seconds: float, text: str) -> None:
     assert human_seconds(seconds) == text

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
-from stream import make_loader
+from stream import Frames, Vector, make_loader
 from tests.documentation.blocks import block_with, blocks, run_block
 
 
@@ -28,7 +29,7 @@ def test_the_dimensions_of_an_action(oxe_root: Path) -> None:
 
 
 def test_one_action_space(oxe_root: Path) -> None:
-    loader = run_block(block_with(oxe_root, "unknown_units="), {"make_loader": make_loader})["loader"]
+    loader = run_block(block_with(oxe_root, "on_unmapped="), {"make_loader": make_loader})["loader"]
     assert loader.batch_at(0)["action"].shape[2] == 7
     assert "tidybot" not in loader.dataset_names and len(loader.dataset_names) > 15
 
@@ -63,14 +64,31 @@ def test_the_tutorial(frames_root: Path, tmp_path: Path) -> None:
     assert (tmp_path / "loader.json").exists()
 
 
-def test_windows_in_steps_and_seconds(frames_root: Path) -> None:
-    code = block_with(frames_root, 'horizon="1s"', **{"build/demo/frames": str(frames_root)})
-    assert run_block(code, {"make_loader": make_loader})["batch"]["action"].shape[:2] == (64, 5)
+def test_windows_in_steps_and_seconds(frames_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {"make_loader": make_loader, "Frames": Frames, "Vector": Vector}
+    code = block_with(frames_root, 'Vector("1s"', **{"build/demo/frames": str(frames_root)})
+    assert run_block(code, names)["batch"]["action"].shape[:2] == (64, 5)
     code = block_with(frames_root, "frames_mask/wrist", **{"build/demo/frames": str(frames_root)})
     batch = run_block(code, {})["batch"]
     assert [batch[f"frames/{camera}"].shape for camera in ("primary", "wrist")] == [(64, 3, 64, 64, 3)] * 2
     assert batch["frame_step"].shape == batch["frames_mask/wrist"].shape == (64, 3)
     assert 0 < batch["frames_mask/wrist"].sum() < batch["frames_mask/primary"].sum()
+    change = {"build/demo/frames": str(frames_root), '"min_future_actions": 16': '"min_future_actions": 2'}
+    code = block_with(frames_root, "print(loader.spec)", **change)
+    run_block(code, names)
+    (shown,) = [line.split("# ")[1] for line in code.splitlines() if "# SampleSpec" in line]
+    assert capsys.readouterr().out.startswith(shown.removesuffix("...)"))
+
+
+def test_a_clip_has_the_actions_of_each_interval(frames_root: Path) -> None:
+    names: dict[str, Any] = {"make_loader": make_loader, "Frames": Frames, "Vector": Vector}
+    code = block_with(frames_root, "Frames.clip(", **{"build/demo/frames": str(frames_root)})
+    batch = run_block(code, names)["batch"]
+    assert batch["action"].shape[:3] == (64, 7, 4)
+    seconds = np.where(batch["frames_mask"], batch["frame_time"], np.arange(8) / 2.5)
+    np.testing.assert_allclose(seconds, [np.arange(8) / 2.5] * 64, atol=1e-6)
+    is_bridge = batch["dataset"] == 0
+    assert batch["action_mask"][~is_bridge, :, 2:].any() and not batch["action_mask"][is_bridge, :, 2:].any()
 
 
 def test_from_a_step_to_its_episode(oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import yaml
 
 from convert.reindex import main as reindex
 from convert.run.command import main as convert
-from stream import make_loader
+from stream import Select, Vector, make_loader
 from tests.documentation.blocks import block_with, blocks, run_block
 from tests.fixtures.command import REPOSITORY
 from tests.fixtures.datasets.lerobot_dataset import DATA
@@ -25,8 +25,8 @@ def test_a_schedule(oxe_root: Path) -> None:
 
 
 def test_counts_of_what_was_left_out_and_weights_of_samples(oxe_root: Path) -> None:
-    names = run_block(block_with(oxe_root, "left_out ="), {"make_loader": make_loader})
-    assert names["left_out"] == {"filters": 4}
+    names = run_block(block_with(oxe_root, "left_out ="), {"make_loader": make_loader, "Select": Select})
+    assert names["left_out"] == {"where": 4}
     loader = run_block(block_with(oxe_root, "sample_weights={"), {"make_loader": make_loader})["loader"]
     assert "weight_0" in loader.describe()["bridge"]
 
@@ -89,7 +89,7 @@ def test_a_mixture_of_oxe_and_lerobot_in_one_action_space(roots: Path) -> None:
     (roots / "mine.yaml").write_text(text.replace("my_lab_planar_arm", "demo_v3_av1"))
     assert reindex(["data/mix", "--config", "mine.yaml"]) == 0
     code = block_with(roots, '"planar"', my_lab_planar_arm="demo_v3_av1")
-    names = run_block(code, {"make_loader": make_loader})
+    names = run_block(code, {"make_loader": make_loader, "Vector": Vector})
     loader, batch = names["loader"], names["batch"]
     assert batch["action"].shape == (64, 16, 7)
     is_planar = batch["dataset"] == loader.dataset_names.index("planar")

@@ -109,13 +109,18 @@ def test_an_augmentation(oxe_root: Path) -> None:
 
 def test_batches_of_trainers(torch: Any, frames_root: Path, tmp_path: Path) -> None:
     root = {"build/demo/frames": str(frames_root)}
-    names = run_block(block_with(frames_root, "openpi.loader(", **root), {})
+    names = run_block(block_with(frames_root, 'openpi.sample("pi05"', **root), {})
     assert names["batch"]["image"]["base_0_rgb"].shape == (32, 224, 224, 3)
     assert names["batch"]["actions"].shape == (32, 50, 32)
-    names = run_block(block_with(frames_root, "openvla.examples(", **root, **{"run/": f"{tmp_path}/"}), {})
+    names = run_block(
+        block_with(frames_root, "openvla.examples(", **root, **{"run/": f"{tmp_path}/"}), {"make_loader": make_loader}
+    )
     assert len(names["rows"]) == 16 and (tmp_path / "dataset_statistics.json").is_file()
     assert names["tensors"]["observation.images.wrist"].shape == (8, 2, 3, 64, 64)
     assert set(names["stats"]) >= {"action", "observation.state"}
+    assert set(names["inputs"]) >= {"observation.images.wrist", "observation.state"} and set(names["outputs"]) == {
+        "action"
+    }
 
 
 def test_validation(oxe_root: Path, halves: str) -> None:

@@ -38,8 +38,10 @@ from stream.format.table import open_table
 from stream.loader.loader import Loader
 from stream.loader.opening import load_loader, make_loader
 from stream.order.mixture import resolve_mixture
-from stream.order.select import Select
 from stream.order.splits import SplitError, resolve_split
+from stream.sample.frames import Frames
+from stream.sample.select import Select
+from stream.sample.vector import Vector
 from tests.fixtures.datasets.rlds_dataset import demo_episode, demo_features, jpeg, png, serialise, write_dataset
 from tests.fuzz.mutations import mutate_bytes, mutate_json
 
@@ -57,7 +59,8 @@ _SPLITS = (b"train[:90%]", b"train[10:] + val", b"all", b"train[-2shard:]", b"tr
 _YAML = b"""description: two
 members:
   bridge: {weight: 1, splits: {train: "train[:90%]", val: "train[90%:]"}}
-  kuka: {weight: {size_power: 0.5, factor: 2}, offset: 5}
+  kuka: {weight: {size_power: 0.5, factor: 2}, offset: 5, select: {where: [[step, ">", 1]], min_future_actions: 2},
+         frames: {steps: [0, "0.2s"]}, action: {steps: 4, columns: [[reward, [0]]]}, state: {start: -1}}
 """
 _DATASETS = b"""datasets:
   mine: {tfds_name: mine, version: 1.0.0, description: x, control_hz: 5, robot: arm,
@@ -208,10 +211,12 @@ def _manifest(root: Path, path: Path) -> Target:
 
 
 def _loader(root: Path) -> Loader:
-    filters = {"kuka": [("step", ">", 1)], "bridge": [("step", "in", [0, 1, 2, 3])]}
-    return make_loader(
-        root, {"bridge": 1, "kuka": 2.5}, batch_size=2, action=3, columns=["is_first"], select=Select(where=filters)
-    )
+    own = {"weight": 2.5, "select": {"where": [("step", ">", 1)]}, "frames": {"steps": ["offset"]}, "action": 2}
+    mixture = {"bridge": {"select": {"keep_ranges": {"*": [[0, 4]]}}, "state": {"start": -1}}, "kuka": own}
+    select = Select(where={"kuka": [("step", "<", 9)]}, episodes={"bridge": {"leave_out": ["*__1"]}})
+    frames = Frames([0, "offset"], cameras={"view": ["primary"]}, size={"view": (32, 32)}, times=True)
+    action = Vector(3, columns={"kuka": [("reward", [0]), "is_first"]})
+    return make_loader(root, mixture, batch_size=2, frames=frames, action=action, select=select, columns=["is_first"])
 
 
 def _loader_json(root: Path, path: Path) -> Target:

@@ -51,36 +51,36 @@ def compare(configuration: Configuration, folder: Path, *, workers: int = 0) -> 
     assert loader.dataset_names == tuple(member.name for member in rows.members)
     sizes = [_size(epoch, configuration.case["samples_per_episode"]) for epoch in epochs]
     assert list(loader.sizes.values()) == sizes
-    passes = configuration.case["passes"]
-    total = passes * sum(sizes) if passes else min(_MOST, 2 * sum(sizes) + 40)
+    num_epochs = configuration.case["num_epochs"]
+    total = num_epochs * sum(sizes) if num_epochs else min(_MOST, 2 * sum(sizes) + 40)
     batches = -(-total // configuration.batch_size)
     drawn = [_sample(ref, rows.members, configuration.case) for step in range(batches) for ref in loader.describe(step)]
-    if passes:
+    if num_epochs:
         assert len(drawn) == total
     for number, epoch in enumerate(epochs):
         mine = [sample for member, sample in drawn if member == number]
         _check_epochs(
             mine, epoch, sizes[number], configuration.case, weights_of(rows.members[number], epoch, configuration.case)
         )
-    if passes:
-        _check_passes([member for member, _ in drawn], sizes)
+    if num_epochs:
+        _check_complete([member for member, _ in drawn], sizes)
     else:
         _check_weights([member for member, _ in drawn], loader, configuration, rows.members)
-    for step in {0, batches // 2, batches - 1} | (set() if passes else {FAR}):
+    for step in {0, batches // 2, batches - 1} | (set() if num_epochs else {FAR}):
         _check_batch(loader.batch_at(step), loader.describe(step), rows)
     if configuration.number % 3 == 1 or configuration.case["sample_weights"]:
-        _check_ranks(arguments, loader, batches if passes else 2, ranks=configuration.ranks, workers=workers)
+        _check_ranks(arguments, loader, batches if num_epochs else 2, ranks=configuration.ranks, workers=workers)
     return "compared"
 
 
 def _check_ranks(arguments: Mapping[str, Any], loader: Any, steps: int, *, ranks: int, workers: int) -> None:
-    """Check that the batches of all ranks are the global batch, bitwise; at the end of passes they have more rows."""
+    """Check that the batches of all ranks are the global batch, bitwise; the end of the epochs has more rows."""
     parts = [make_loader(**arguments, rank=rank, world_size=ranks, num_workers=workers) for rank in range(ranks)]
     iterators = [iter(part) for part in parts]
     for step in range(steps):
         _check_parts([next(iterator) for iterator in iterators], loader.batch_at(step))
     for iterator in iterators:
-        if arguments["passes"]:
+        if arguments["num_epochs"]:
             assert next(iterator, None) is None
         iterator.close()
 
@@ -89,16 +89,16 @@ def _reference(configuration: Configuration) -> tuple[Rows, list[list[Sample]]]:
     """Return the rows and epochs of the reference; raises Refused if there is no such loader."""
     case = configuration.case
     members = settle(configuration.members, case)
-    if configuration.phases and (case["passes"] or not any(member.name in configuration.early for member in members)):
-        raise Refused("a schedule of complete passes, or a phase without members")
+    if configuration.phases and (
+        case["num_epochs"] or not any(member.name in configuration.early for member in members)
+    ):
+        raise Refused("a schedule of complete epochs, or a phase without members")
     rows = Rows(members, case)
     epochs = [of_epoch(member, case) for member in members]
     if not all(epochs):
         raise Refused("a member without samples")
     for member, epoch in zip(members, epochs, strict=True):
         weights_of(member, epoch, case)
-    if case["bounds"] == "clamp" and any(member.is_pairs for member in members):
-        raise Refused("pairs have no edges to repeat")
     for request in requests(case):
         shown = [(member, member.camera(request.camera)) for member in members]
         sizes = [member.source.sizes(camera) for member, camera in shown if camera is not None]
@@ -144,7 +144,8 @@ def _sample(ref: Any, members: Sequence[Member], case: Mapping[str, Any]) -> tup
     sample = Sample(ref.split, ref.episode, ref.step)
     episode = members[number].find(sample)
     assert (ref.episode_id, ref.source_file) == (episode.facts["episode_id"], episode.facts["source_file"])
-    columns = [case["language"]] if isinstance(case["language"], str) else case["language"]
+    language = case["language"] or "language"
+    columns = [language] if isinstance(language, str) else language
     texts = {value_of(members[number], episode, ref.step, f"steps.{column}") for column in columns} - {"", None}
     assert ref.language in (texts or {""})
     return number, sample
@@ -173,7 +174,7 @@ def _check_epochs(
             assert Counter(samples) <= expected
         if case["shuffle"] == "none":
             assert samples == list(epoch[: len(samples)])
-        elif case["shuffle"].startswith("block:") and not case["passes"]:
+        elif case["shuffle"].startswith("block:") and not case["num_epochs"]:
             block = int(case["shuffle"][6:])
             blocks = [sorted(epoch[start : start + block]) for start in range(0, size, block)]
             for start in range(0, len(samples) - block + 1, block):
@@ -219,7 +220,7 @@ def _check_draws(drawn: Sequence[Sample], epoch: Sequence[Sample], per_episode: 
         assert total // lengths[sample[:2]] <= counted[sample] <= -(-total // lengths[sample[:2]])
 
 
-def _check_passes(members: Sequence[int], sizes: Sequence[int]) -> None:
+def _check_complete(members: Sequence[int], sizes: Sequence[int]) -> None:
     for first in range(0, len(members), sum(sizes)):
         assert Counter(members[first : first + sum(sizes)]) == dict(enumerate(sizes))
 
@@ -250,10 +251,11 @@ def _weight(weight: Any, size: int) -> float:
 def _check_batch(batch: Mapping[str, Any], refs: Sequence[Any], rows: Rows) -> None:
     assert len(batch["sample"]) == len(refs)
     assert "sample_mask" not in batch or batch["sample_mask"].all()
+    assert ("language" in batch) == (rows.case["language"] is not None)
     for row, ref in enumerate(refs):
         number, sample = _sample(ref, rows.members, rows.case)
         assert batch["sample"][row] == ref.sample
-        assert "language" not in batch or batch["language"][row] == ref.language
+        assert ref.language == (batch["language"][row] if rows.case["language"] else ref.language)
         rows.check(number, sample, {key: value[row] for key, value in batch.items()})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -59,19 +60,28 @@ class Rows:
     def __init__(self, members: Sequence[Member], case: Mapping[str, Any]) -> None:
         self.members = members
         self.case = case
-        self.windows = [reaches(case["frames"], member) for member in members]
-        self.actions = [self._vector(member, "action") for member in members]
-        self.states = [self._vector(member, "state") for member in members]
-        self.chooses = case["frames"] is not None or case["cameras"] is not None or case["bounds"] == "clamp"
-        self.horizons = [_steps(case["horizon"], member, least=1) or member.source.offset for member in members]
-        self.firsts = {
-            name: [_steps(case[name], member, least=-(10**6)) for member in members]
-            for name in ("action_from", "state_from")
+        self.windows = [reaches(case, member) for member in members]
+        self.vectors = {name: [self._vector(member, name) for member in members] for name in case["vectors"]}
+        self.chooses = case["cameras"] is not None or case["edges"] == "repeat"
+        self.chooses |= any(member.of(case, "steps") is not None for member in members)
+        self.counts = {
+            name: [
+                _steps(member.of(case, f"{name}_steps"), member, least=1) or member.source.offset for member in members
+            ]
+            for name in self.vectors
         }
-        self.steps = max(self.horizons)
+        self.firsts = {
+            name: [_steps(member.of(case, f"{name}_start"), member, least=-(10**6)) for member in members]
+            for name in self.vectors
+        }
+        self.longest_interval = 0
+        if case["between"] and "action" in self.vectors:
+            self.longest_interval = max(map(_longest_interval, self.windows))
+            if len(set(map(len, self.windows))) > 1:
+                raise Refused("intervals of members with other counts of frames")
 
     def _vector(self, member: Member, vector_kind: str) -> Vector:
-        columns = (self.case[f"{vector_kind}_columns"] or {}).get(member.name)
+        columns = member.of(self.case, f"{vector_kind}_columns")
         if columns is not None:
             chosen = [(entry, None) if isinstance(entry, str) else entry for entry in columns]
             sizes = [_width(member, name) if dimensions is None else len(dimensions) for name, dimensions in chosen]
@@ -87,34 +97,20 @@ class Rows:
 
     def check(self, number: int, sample: Sample, row: Mapping[str, Any]) -> None:
         member, case = self.members[number], self.case
-        episode = member.find(sample)
         frame_steps = self._check_frames(number, sample, row)
-        if case["metadata"] == "none":
-            return
-        assert row["dataset"] == number
-        if case["metadata"] == "dataset_only":
-            return
-        assert (row["episode"], row["step"]) == (sample.episode, sample.step)
+        assert (row["dataset"], row["episode"], row["step"]) == (number, sample.episode, sample.step)
         if frame_steps is not None:
             assert row["offset"] == frame_steps[len(self.windows[number]) - 1] - sample.step
         else:
             assert row["offset"] == self.windows[number][-1].low
-        length = self.horizons[number]
-        width = max(len(vector.kinds) for vector in self.actions)
-        values, real = self._window(number, sample, self.actions, self.firsts["action_from"][number], self.steps, width)
-        values[length:], real[length:] = 0, False
-        if case["action"] != "window":
-            inside = min(episode.length - sample.step, length)
-            values, real = self._reduce(number, values[:inside], real[:inside])
-        _equal(row["action_mask"], real)
-        np.testing.assert_allclose(row["action"], values, rtol=0 if case["action"] == "window" else 1e-5, atol=1e-6)
-        width = max(len(vector.kinds) for vector in self.states)
-        first = self.firsts["state_from"][number]
-        values, real = self._window(number, sample, self.states, first, case["state_horizon"], width)
-        if case["state_horizon"] == 1:
-            values, real = values[0], real[0]
-        _equal(row["state_mask"], real)
-        _equal(row["state"], values)
+        assert ("action" in row, "state" in row) == ("action" in self.vectors, "state" in self.vectors)
+        for name in self.vectors:
+            values, real = self._values(name, number, sample)
+            if name == "state" and all(member.of(case, "state_steps") == 1 for member in self.members):
+                values, real = values[0], real[0]
+            is_exact = name == "state" or case["reduce"] is None
+            _equal(row[f"{name}_mask"], real)
+            np.testing.assert_allclose(row[name], values, rtol=0 if is_exact else 1e-5, atol=0 if is_exact else 1e-6)
         for column in case["columns"]:
             self._check_column(column, member, sample, row)
 
@@ -124,6 +120,12 @@ class Rows:
         last = episode.length - 1
         most = max(map(len, self.windows))
         frame_steps = row["frame_step"].tolist() if self.chooses else None
+        assert ("frame_time" in row) == self.case["times"]
+        if self.case["times"]:
+            distances = [reach.low for reach in window] + [0] * (most - len(window))
+            if frame_steps is not None:
+                distances = [step - sample.step for step in frame_steps]
+            _equal(row["frame_time"], [np.float32(steps / (member.source.rate or np.nan)) for steps in distances])
         for request in requests(self.case):
             camera = member.camera(request.camera)
             key = "depth" if request.is_depth else "frames"
@@ -149,32 +151,58 @@ class Rows:
                     expected = decode(shown)
                     if request.size is not None:
                         case = self.case
-                        expected = resize(expected, request.size, fit=case["image_fit"], filter=case["image_filter"])
+                        expected = resize(expected, request.size, fit=case["fit"], filter=case["filter"])
                 assert pictures[frame].shape == expected.shape
                 assert np.abs(pictures[frame].astype(int) - expected).max() <= tolerance, (
                     f"{request}: frame {frame} of step {step}"
                 )
         return frame_steps
 
+    def _values(self, name: str, number: int, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
+        """Return the action or the state of a row, 0 where there is none; and which of its numbers are real."""
+        episode, first = self.members[number].find(sample), sample.step + self.firsts[name][number]
+        if name == "action" and self.longest_interval:
+            intervals = itertools.pairwise(self.windows[number])
+            parts = [self._interval(number, sample, begin.low, end.low) for begin, end in intervals]
+            return np.stack([values for values, _ in parts]), np.stack([real for _, real in parts])
+        steps = range(first, first + self.counts[name][number])
+        if name == "action" and self.case["reduce"] is not None:
+            return self._reduce(number, sample, [step for step in steps if step < episode.length])
+        return self._window(name, number, sample, steps, max(self.counts[name]))
+
+    def _interval(self, number: int, sample: Sample, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the actions from the picture of one frame to that of the next one."""
+        last = self.members[number].find(sample).length - 1
+        shown_begin, shown_end = (min(max(sample.step + distance, 0), last) for distance in (begin, end))
+        steps = range(sample.step + begin, sample.step + end)
+        if self.case["reduce"] is not None:
+            return self._reduce(number, sample, [step for step in steps if shown_begin <= step < shown_end])
+        values, real = self._window("action", number, sample, steps, self.longest_interval)
+        for position, step in enumerate(steps):
+            if not shown_begin <= step < shown_end:
+                values[position], real[position] = 0, False
+        return values, real
+
     def _window(
-        self, number: int, sample: Sample, vectors: Sequence[Vector], first: int, count: int, width: int
+        self, name: str, number: int, sample: Sample, steps: Sequence[int], count: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the values of some steps from t + first on, 0 where there is none; and which are real."""
-        episode, vector = self.members[number].find(sample), vectors[number]
+        """Return the values of some steps, 0 where there is none; and which are real."""
+        vectors = self.vectors[name]
+        episode, vector, width = self.members[number].find(sample), vectors[number], max(len(v.kinds) for v in vectors)
         values, real = np.zeros((count, width), np.float32), np.zeros((count, width), bool)
-        for position in range(count):
-            step = sample.step + first + position
+        for position, step in enumerate(steps):
             if 0 <= step < episode.length and vector.kinds:
                 for dim, value in enumerate(vector.values(episode, step)):
                     if value is not None:
                         values[position, dim], real[position, dim] = value, True
         return values, real
 
-    def _reduce(self, number: int, values: np.ndarray, real: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the one action of the steps of a window that are in the episode."""
-        source, how = self.members[number].source, self.case["action"]
+    def _reduce(self, number: int, sample: Sample, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the one action of some steps of the episode."""
+        source, how = self.members[number].source, self.case["reduce"]
+        values, real = self._window("action", number, sample, steps, len(steps))
         out, mask = np.zeros(values.shape[1], np.float32), np.zeros(values.shape[1], bool)
-        for dim, kind in enumerate(self.actions[number].kinds):
+        for dim, kind in enumerate(self.vectors["action"][number].kinds if steps else ()):
             mask[dim] = real[0, dim] if how == "first" else real[:, dim].all()
             if not mask[dim]:
                 continue
@@ -215,6 +243,15 @@ def _allowed(reach: Reach, t: int, last: int) -> set[tuple[int, bool]]:
     if reach.name == "goal":
         return {(step, True) for step in range(t + 1, last + 1)} or {(last, False)}
     return {(min(max(step, 0), last), 0 <= step <= last) for step in range(t + reach.low, t + reach.high + 1)}
+
+
+def _longest_interval(window: Sequence[Reach]) -> int:
+    if len(window) < 2 or any(reach.name or reach.low != reach.high for reach in window):
+        raise Refused("intervals of one frame, or of random ones")
+    lengths = [end.low - begin.low for begin, end in itertools.pairwise(window)]
+    if min(lengths) < 1:
+        raise Refused("frames that do not ascend")
+    return max(lengths)
 
 
 def _width(member: Member, column: str) -> int:

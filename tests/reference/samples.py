@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -38,17 +38,27 @@ class Reach(NamedTuple):
 class Member:
     """A member of a mixture: a source as it lies in a root, with its split and choices.
 
-    filters: its own conditions; of a settled member all that it has to fulfil.
+    where: its own conditions; of a settled member all that it has to fulfil. own: entries of a case that it replaces,
+    its columns as a list.
     """
 
     name: str
     source: Source
     root: str
     split: str
-    filters: Sequence[tuple[str, str, Any]] = ()
+    where: Sequence[tuple[str, str, Any]] = ()
     episodes: Any = None
     keep_ranges: Mapping[str, Any] | None = None
+    min_future_actions: int = 1
+    on_missing_column: str = "error"
     weight: Any = 1
+    own: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, case: Mapping[str, Any], name: str) -> Any:
+        """Return an entry of a case for this member."""
+        if name.endswith("_columns") and name not in self.own:
+            return (case[name] or {}).get(self.name)
+        return self.own.get(name, case[name])
 
     @property
     def is_pairs(self) -> bool:
@@ -72,8 +82,8 @@ class Member:
         return next((camera for camera in stored if self.source.cameras[camera] == requested), None)
 
 
-def reaches(frames: Sequence[int | str] | None, member: Member) -> list[Reach]:
-    source = member.source
+def reaches(case: Mapping[str, Any], member: Member) -> list[Reach]:
+    source, frames = member.source, member.of(case, "steps")
     held = {"pairs": {0, source.offset}, "clips": set(range(source.offset + 1))}.get(member.root)
     if frames is None:
         return [Reach(step, step) for step in sorted(held or {0, source.offset})]
@@ -126,28 +136,30 @@ def weights_of(member: Member, epoch: Sequence[Sample], case: Mapping[str, Any])
 
 
 def settle(members: Sequence[Member], case: Mapping[str, Any]) -> list[Member]:
-    """Return the members that stay, with the filters of ``case`` without conditions on columns that a member lacks."""
-    filters = case["filters"] or ()
+    """Return the members that stay, with the conditions of ``case`` but for those on columns that a member lacks."""
+    where = case["where"] or ()
     settled, having, lacking, dropped = [], set(), set(), set()
     for member in members:
-        conditions = [*(filters.get(member.name, ()) if isinstance(filters, Mapping) else filters), *member.filters]
+        conditions = [*(where.get(member.name, ()) if isinstance(where, Mapping) else where), *member.where]
         kept = [condition for condition in conditions if has_column(member, condition[0])]
         having |= {column for column, _, _ in kept}
         lacking |= (absent := {column for column, _, _ in conditions} - {column for column, _, _ in kept})
-        if absent:
+        policy = member.on_missing_column if case["on_missing_column"] == "error" else case["on_missing_column"]
+        if absent and policy == "error":
+            raise Refused(f"no column {absent}")
+        if absent and policy == "drop":
             dropped.add(member.name)
-        settled.append(replace(member, filters=kept))
-    if lacking - having or (lacking and case["missing"] == "error"):
+        settled.append(replace(member, where=kept))
+    if lacking - having:
         raise Refused(f"no column {lacking}")
-    if case["missing"] == "drop":
-        settled = [member for member in settled if member.name not in dropped]
+    settled = [member for member in settled if member.name not in dropped]
     if not settled:
         raise Refused("each member lacks a column")
     return settled
 
 
 def has_column(member: Member, column: str) -> bool:
-    """Return whether a filter finds a column in the tables of a member."""
+    """Return whether a condition finds a column in the tables of a member."""
     if column == "offset":
         return member.is_pairs
     name, episode = column.removeprefix("steps."), member.source.splits["train"][0][0]
@@ -184,14 +196,14 @@ def _place(text: str, lengths: list[int]) -> int:
 
 def of_epoch(member: Member, case: Mapping[str, Any]) -> list[Sample]:
     """Return the samples of an epoch of a member in storage order, each as often as its split names its episode."""
-    window = reaches(case["frames"], member)
+    window = reaches(case, member)
     cameras = loaded_cameras(member, case)
     samples = []
     for split, number in of_split(member.split, member.source):
         episode = member.source.episodes(split)[number]
         for t in range(stored_length(member, episode)):
             sample = Sample(split, number, t)
-            is_whole = _is_whole(member, episode, t, window, cameras, case["bounds"])
+            is_whole = _is_whole(member, episode, t, window, cameras, case["edges"])
             if is_whole and _has_actions(member, episode, t, case) and _is_chosen(member, sample, case):
                 samples.append(sample)
     return samples
@@ -210,7 +222,7 @@ class Request(NamedTuple):
 
 
 def requests(case: Mapping[str, Any]) -> list[Request]:
-    cameras, sizes = case["cameras"], case["image_size"]
+    cameras, sizes = case["cameras"], case["size"]
     if cameras is None or isinstance(cameras, str):
         size = sizes.get(cameras or "primary") if isinstance(sizes, Mapping) else sizes
         return [Request("", cameras, size)]
@@ -232,14 +244,14 @@ def stored_length(member: Member, episode: Episode) -> int:
     return episode.length if any(any(episode.pictures[camera]) for camera in stored) else 0
 
 
-def _is_whole(member: Member, episode: Episode, t: int, window: list[Reach], cameras: list[str], bounds: str) -> bool:
+def _is_whole(member: Member, episode: Episode, t: int, window: list[Reach], cameras: list[str], edges: str) -> bool:
     last = episode.length - 1
     if member.is_pairs:
         (camera,) = member.source.stored_cameras(member.root)
         offset = member.source.offset
         held = range(offset + 1) if member.root == "clips" else (0, offset)
         return t + offset <= last and all(episode.pictures[camera][t + step] for step in held)
-    if bounds == "clamp":
+    if edges == "repeat":
         return True
     for low, high, name in window:
         if t + low < 0 or t + high > last or (name == "goal" and t == last):
@@ -252,14 +264,15 @@ def _is_whole(member: Member, episode: Episode, t: int, window: list[Reach], cam
 
 
 def _has_actions(member: Member, episode: Episode, t: int, case: Mapping[str, Any]) -> bool:
-    has_own_columns = member.name in (case["action_columns"] or {})
-    first, last = (0, 0) if case["action_space"] is None or has_own_columns else member.source.without
-    return t >= first and t + case["min_actions"] <= episode.length - last
+    has_space = "action" in case["vectors"] and case["action_space"] and member.of(case, "action_columns") is None
+    first, last = member.source.without if has_space else (0, 0)
+    num_actions = max(case["min_future_actions"], member.min_future_actions)
+    return t >= first and t + num_actions <= episode.length - last
 
 
 def _is_chosen(member: Member, sample: Sample, case: Mapping[str, Any]) -> bool:
     episode = member.find(sample)
-    if not all(_holds(member, episode, sample.step, *condition) for condition in member.filters):
+    if not all(_holds(member, episode, sample.step, *condition) for condition in member.where):
         return False
     names = [episode.facts["episode_id"]]
     if "episode_metadata/recording_folderpath" in episode.facts:

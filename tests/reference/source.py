@@ -144,7 +144,7 @@ def _source(
     def swapped(episode: Episode, t: int) -> list[float]:
         return [episode.steps["observation/state"][t][dimension] for dimension in (1, 0)]
 
-    spaces: dict[str, Any] = {}
+    spaces: dict[str, Any] = {"unmapped": "it has none"}
     joint: dict[str, Vector] = {}
     if name != "gamma":
         terms = [{"path": "action", "dims": len(action), "then": [{"scale": 2}]}, {"pad": 1}]

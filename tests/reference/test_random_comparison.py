@@ -61,13 +61,17 @@ def test_random_loaders_give_what_loops_over_the_sources_give(roots: Path) -> No
 @pytest.mark.parametrize(
     "chosen",
     [
-        {"frames": ["last"]},
-        {"frames": ["-2..1"]},
-        {"frames": [0, "0.3s", "-0.3s"]},
-        {"frames": {"steps": ["last", -1], "cameras": ["primary"]}, "num_epochs": 1},
-        {"frames": {"steps": ["goal", "0..3"], "edges": "repeat"}, "samples_per_episode": 3},
-        {"select": {"where": [("reward", "!=", 0.1)]}, "shuffle": "none"},
-        {"select": {"where": [("language", "not in", ["wipe the table"])]}, "shuffle": "block:4", "num_epochs": 2},
+        {"steps": ["last"]},
+        {"steps": ["-2..1"]},
+        {"steps": [0, "0.3s", "-0.3s"]},
+        {"steps": ["last", -1], "cameras": ["primary"], "num_epochs": 1},
+        {"steps": ["goal", "0..3"], "edges": "repeat", "samples_per_episode": 3},
+        {"steps": [-2, 0, 3], "between": "frames", "edges": "repeat", "times": True},
+        {"steps": [-2, 0, 3], "between": "frames", "edges": "repeat", "reduce": "mean"},
+        {"steps": [-3, 1, 2], "between": "frames", "edges": "repeat", "reduce": "sum", "num_epochs": 1},
+        {"steps": ["-0.3s", 0, "0.3s"], "between": "frames", "reduce": "first", "times": True},
+        {"where": [("reward", "!=", 0.1)], "shuffle": "none"},
+        {"where": [("language", "not in", ["wipe the table"])], "shuffle": "block:4", "num_epochs": 2},
     ],
     ids=str,
 )
@@ -75,16 +79,16 @@ def test_rare_combinations_give_what_loops_over_the_sources_give(
     name: str, chosen: dict[str, Any], roots: Path
 ) -> None:
     member = Member(name, SOURCES[name], "frames", "train")
-    without_rate = SOURCES[name].rate is None and "0.3s" in chosen.get("frames", ())
+    without_rate = SOURCES[name].rate is None and "0.3s" in chosen.get("steps", ())
     size = (12, 21) if name == "delta" else None
-    drawn = Configuration(1, "frames", (member,), (), {**PLAIN, **chosen, "frames": {"size": size}}, 6)
+    drawn = Configuration(1, "frames", (member,), (), {**PLAIN, **chosen, "size": size}, 6)
     assert compare(drawn, roots) == ("refused" if without_rate else "compared")
 
 
 @pytest.mark.parametrize("root", CODEC_ROOTS)
 @pytest.mark.parametrize("fit", ["stretch", "pad"])
 def test_frames_of_several_sizes_are_decoded_in_any_order(root: str, fit: str, roots: Path) -> None:
-    chosen = {"frames": {"steps": [0, "-1..1"], "size": (12, 21), "fit": fit, "edges": "repeat"}}
+    chosen = {"steps": [0, "-1..1"], "edges": "repeat", "size": (12, 21), "fit": fit}
     drawn = Configuration(1, root, (Member("delta", SOURCES["delta"], root, "train"),), (), {**PLAIN, **chosen}, 6)
     assert compare(drawn, roots) == "compared"
 
@@ -92,7 +96,7 @@ def test_frames_of_several_sizes_are_decoded_in_any_order(root: str, fit: str, r
 @pytest.mark.parametrize("cameras", [None, "primary", ["primary", "wrist"]])
 def test_members_with_fewer_frames_and_cameras_are_padded(cameras: Any, roots: Path) -> None:
     members = (Member("few", SOURCES["alpha"], "frames", "train"), Member("many", SOURCES["beta"], "clips", "train"))
-    drawn = Configuration(1, "frames", members, (), {**PLAIN, "frames": {"cameras": cameras}}, 6)
+    drawn = Configuration(1, "frames", members, (), {**PLAIN, "cameras": cameras}, 6)
     assert compare(drawn, roots) == "compared"
 
 

@@ -26,7 +26,7 @@ from stream.format.manifest import (
     describe_file,
     encode_manifest,
 )
-from stream.format.names import TABLE_KINDS, TableKind, shard_file, table_file
+from stream.format.names import TABLE_KINDS, DerivedName, TableKind, shard_file, table_file
 from stream.format.schema import EPISODE_FIELDS, RECORD_FIELDS, STEP_FIELDS, TEXT
 from stream.loader.open_mixture import OpenMixture, open_mixture
 from stream.loader.sample_spec import SampleSpec
@@ -101,7 +101,8 @@ def write_dataset(
                 )
             )
             first += len(lengths)
-        index = merge_index(split_folder, parts, {"action": tuple(action_parts), "state": tuple(state_parts)})
+        vectors: dict[DerivedName, Any] = {"action": tuple(action_parts), "state": tuple(state_parts)}
+        index = merge_index(split_folder, parts, {name: vector for name, vector in vectors.items() if vector})
         for part in parts:
             for path in part.values():
                 path.unlink()

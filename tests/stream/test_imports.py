@@ -36,7 +36,7 @@ def test_the_loader_brings_nothing_that_grain_does_not() -> None:
         ("stream", HEAVY),
         ("pairstream.export.command", (*HEAVY, "grain", "av")),
         ("pairstream.fetch", (*HEAVY, "grain")),
-        ("stream.worker, stream.statistics.affine, stream.order.random_numbers", WORKER),
+        ("stream.worker, stream.statistics.affine, stream.base.random_numbers", WORKER),
     ],
 )
 def test_importing_brings_no_framework_and_nothing_that_is_not_used(modules: str, unused: tuple[str, ...]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stream.order.random_numbers import row_random
+from stream.base.random_numbers import row_random
 
 Batch = dict[str, Any]
 

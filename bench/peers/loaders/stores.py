@@ -24,6 +24,10 @@ def _batches_of(request: Request, root: Path, mixture: Any, **options: Any) -> c
     return closing(iter(stream.make_loader(root, mixture, shuffle=shuffle, **size, **options)))
 
 
+_FRAMES_ONLY: dict[str, Any] = {"action": None, "state": None, "language": None}
+"""Arguments of ``make_loader`` for batches without metadata."""
+
+
 class Ours:
     """The converted root itself; without metadata batches have the dataset's number.
 
@@ -34,8 +38,8 @@ class Ours:
     def open_batches(request: Request) -> closing[LoaderIterator]:
         """Return the loader's batches."""
         about = request.pairs.about
-        options = {"split": about["split"]}
-        return _batches_of(request, about["root"], about["mixture"], **options, **about.get("loader", {}))
+        options = about.get("loader", {}) | ({} if request.full else _FRAMES_ONLY)
+        return _batches_of(request, about["root"], about["mixture"], split=about["split"], **options)
 
 
 _FOLDER_FILES = 1000
@@ -132,4 +136,4 @@ class Converted:
     @staticmethod
     def open_batches(request: Request) -> closing[LoaderIterator]:
         """Return the loader's batches; without workers it decodes in threads."""
-        return _batches_of(request, request.copy, {_DATASET: 1}, split="train", action=None, state=None, language=None)
+        return _batches_of(request, request.copy, {_DATASET: 1}, split="train", **_FRAMES_ONLY)

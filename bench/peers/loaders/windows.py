@@ -31,7 +31,7 @@ class WindowMaker:
     def __init__(self, request: Request) -> None:
         pairs = request.pairs
         self._distances = np.array(pairs.about["window"], np.int64)
-        self._shape, self._horizon = pairs.shape, pairs.about["vector"][0]
+        self._shape, self._num_actions = pairs.shape, pairs.about["vector"][0]
         self._episode, self._step = pairs.numbers[:, 1], pairs.numbers[:, 2]
         starts = np.flatnonzero(np.diff(self._episode, prepend=-1))
         lengths = np.diff(np.append(starts, len(self._episode)))
@@ -51,7 +51,7 @@ class WindowMaker:
         for number, source in enumerate(first[np.searchsorted(different, steps)].tolist()):
             if number != source:
                 frames[number] = frames[source]
-        steps, has_action = self._inside(step_number, step_number + np.arange(self._horizon))
+        steps, has_action = self._inside(step_number, step_number + np.arange(self._num_actions))
         return {
             "frames": frames,
             "frames_mask": is_real,

@@ -133,7 +133,7 @@ class RldsSource(Source):
         if missing_files := [file_name for file_name in file_names if file_name not in size_by_file]:
             listed = f"{', '.join(missing_files[:3])}{', ...' if len(missing_files) > 3 else ''}"
             fault = f"{len(missing_files)} of {len(file_names)} files of split {split} are missing: {listed}"
-            raise SourceError(f"{self.path}: {fault}; copy them, or leave the split out with --splits")
+            raise SourceError(f"{self.path}: {fault}; copy them, or leave the split out with --episodes")
         return tuple(
             RldsShard(
                 split=split,

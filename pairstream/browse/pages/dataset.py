@@ -21,7 +21,7 @@ from pairstream.browse.histograms import SCALES, VECTORS, compare
 from pairstream.browse.pages.doctor import show_findings
 from pairstream.browse.shell import page_frame
 from stream.base.errors import StreamError
-from stream.order.filters import OPERATORS
+from stream.sample.filters import OPERATORS
 
 TABS = ("Episodes", "Histograms", "Lengths", "Instructions", "Findings")
 _SHOWN = ("num_steps", "language", "status")
@@ -43,7 +43,7 @@ _CELLS = {
 async def show(root: BrowsedRoot, doctor: Doctor, name: str, split: str, *, state: str = "{}", tab: str = "") -> None:
     """Build the page of a split; raise ArgumentError if it does not exist, FormatError if its index is damaged.
 
-    ``state`` is the search, filters, order and columns of the table, as JSON in the page's address.
+    ``state`` is the search, conditions, order and columns of the table, as JSON in the page's address.
     """
     dataset, table = root.dataset(name), root.table(name, split)
     page = _Page(root, doctor, table, name, split, _View.read(state, table))
@@ -69,7 +69,7 @@ async def show(root: BrowsedRoot, doctor: Doctor, name: str, split: str, *, stat
                 await page.build()
 
         tabs.on_value_change(lambda event: open_tab(event.value))
-        if first_tab == TABS[0] and not page.view.query.filters:
+        if first_tab == TABS[0] and not page.view.query.where:
             # The table is part of the page; tabs that may take longer are built after the page is shown.
             with content:
                 await page.build()
@@ -89,10 +89,10 @@ class _View(NamedTuple):
         default_columns = tuple(name for name in (*_SHOWN, table.success, "mean of motion") if name in table.columns)
         try:
             parsed_state = json.loads(state)
-            conditions = parsed_state.get("filters", [])
+            conditions = parsed_state.get("where", [])
             query = Query(
                 search=str(parsed_state.get("search", "")),
-                filters=tuple((str(column), str(operator), value) for column, operator, value in conditions),
+                where=tuple((str(column), str(operator), value) for column, operator, value in conditions),
                 sort=parsed_state.get("sort") if parsed_state.get("sort") in table.columns else "episode",
                 descending=bool(parsed_state.get("down")),
             )
@@ -103,7 +103,7 @@ class _View(NamedTuple):
 
     def to_json(self) -> str:
         query = self.query
-        content = {"search": query.search, "filters": query.filters, "sort": query.sort, "down": query.descending}
+        content = {"search": query.search, "where": query.where, "sort": query.sort, "down": query.descending}
         return json.dumps({**content, "columns": self.columns}, separators=(",", ":"))
 
 
@@ -188,12 +188,12 @@ class _Page:
             }
             filter_chips.clear()
             with filter_chips:
-                for condition in query.filters:
+                for condition in query.where:
                     column_name, operator, value = condition
                     chip_text = f"{column_name} {operator} {json.dumps(value, ensure_ascii=False)}"
                     chip = ui.chip(chip_text, removable=True).props("dense text-color=white")
-                    remaining = tuple(other for other in query.filters if other != condition)
-                    chip.on("remove", lambda _, remaining=remaining: change(filters=remaining))
+                    remaining = tuple(other for other in query.where if other != condition)
+                    chip.on("remove", lambda _, remaining=remaining: change(where=remaining))
 
         async def change(columns: tuple[str, ...] | None = None, **query: Any) -> None:
             shown_columns = self.view.columns if columns is None else columns
@@ -209,7 +209,7 @@ class _Page:
                 ui.notify(str(error), type="negative")
                 return
             self.first = 0
-            await change(filters=(*self.view.query.filters, condition))
+            await change(where=(*self.view.query.where, condition))
 
         async def turn(event: Any) -> None:
             pagination = event.args["pagination"]
@@ -325,6 +325,6 @@ class _Page:
 
     def _address(self, instruction: str) -> str:
         """Return the address of the episodes with an instruction."""
-        query = Query(filters=(("episodes.language", "==", instruction),))
+        query = Query(where=(("episodes.language", "==", instruction),))
         state_json = _View(query, self.view.columns).to_json()
         return f"{dataset_url(self.name, self.split)}?{urlencode({'state': state_json})}"

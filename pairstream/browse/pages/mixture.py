@@ -1,4 +1,4 @@
-"""A mixture: the weight of each dataset over the steps, samples of an epoch, and what filters leave."""
+"""A mixture: the weight of each dataset over the steps, samples of an epoch, and what choices leave."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from pairstream.browse.shell import page_frame
 from stream.base.errors import ArgumentError, StreamError
 from stream.loader.open_mixture import OpenMixture, open_mixture
 from stream.loader.sample_spec import SampleSpec
-from stream.order.filters import MISSING_COLUMN
 from stream.order.mixture import packaged_mixtures
+from stream.sample.filters import MISSING_COLUMN
+from stream.sample.select import Select
 
 _STEPS = 1000
 """Steps whose epochs of each dataset are shown."""
@@ -35,12 +36,10 @@ def _open(root: BrowsedRoot, form: Mapping[str, Any]) -> tuple[OpenMixture, dict
     mixture, is_json = form["mixture"], form["mixture"].strip()[:1] in ("{", "[")
     if not root.takes_paths and ("/" in mixture or Path(mixture).suffix in (".yaml", ".yml")):
         raise ArgumentError("mixture: pages that other machines reach open no files; give names or a mapping")
-    spec_options: dict[str, Any] = {"missing": form["missing"]}
-    if form["filters"].strip():
-        spec_options["filters"] = _read_json(form["filters"], "filters")
-    if form["marks"] and len(root.marks):
-        spec_options["episodes"] = json.loads(root.marks.to_json())
-    spec, chosen = SampleSpec(**spec_options), _read_json(mixture, "mixture") if is_json else mixture
+    where = _read_json(form["where"], "where") if form["where"].strip() else None
+    episodes = json.loads(root.marks.to_json()) if form["marks"] and len(root.marks) else None
+    spec = SampleSpec(select=Select(where=where, episodes=episodes, on_missing_column=form["on_missing_column"]))
+    chosen = _read_json(mixture, "mixture") if is_json else mixture
     choice = {"split": form["split"], "batch_size": form["batch_size"]}
     opened = open_mixture(root.catalog.location, chosen, spec=spec, **choice)
     return opened, opened.overview()
@@ -51,13 +50,13 @@ def show(
     mixture: str = "",
     split: str = "train",
     batch_size: int = 64,
-    filters: str = "",
-    missing: str = "error",
+    where: str = "",
+    on_missing_column: str = "error",
     marks: bool = False,
 ) -> None:
-    """Build the page of arguments of ``make_loader``, of a mixture and filters as JSON too.
+    """Build the page of arguments of ``make_loader``, of a mixture and ``where`` as JSON too.
 
-    Without a mixture, it is all datasets of the root. ``marks`` are the argument ``episodes``.
+    Without a mixture, it is all datasets of the root. ``marks`` are the ``episodes`` of ``stream.Select``.
     """
     with page_frame(root, "Mixture"):
         with ui.row().classes("items-center w-full"):
@@ -68,12 +67,12 @@ def show(
             split_input = ui.input("Split", value=split).classes("w-28")
             size_input = ui.number("Batch size", value=batch_size, min=1, precision=0).classes("w-24")
             hint = '[["language", "contains", "cup"]]'
-            filters_input = ui.input("Filters", value=filters, placeholder=hint).classes("w-72")
-            missing = missing if missing in MISSING_COLUMN else "error"
-            missing_select = ui.select(list(MISSING_COLUMN), value=missing, label="Missing columns").classes("w-32")
+            where_input = ui.input("Where", value=where, placeholder=hint).classes("w-72")
+            policy = on_missing_column if on_missing_column in MISSING_COLUMN else "error"
+            policy_select = ui.select(list(MISSING_COLUMN), value=policy, label="On missing column").classes("w-36")
             marks_checkbox = ui.checkbox("Marks", value=marks)
             open_button = ui.button("Open").props("dense no-caps")
-        for field in (mixture_input, split_input, filters_input, missing_select, size_input):
+        for field in (mixture_input, split_input, where_input, policy_select, size_input):
             field.props("dense")
         status_label = ui.label().classes("faint")
         content = ui.column().classes("w-full")
@@ -82,8 +81,8 @@ def show(
             size = int(size_input.value or 64)
             form = {"mixture": mixture_input.value or "", "split": split_input.value or "train", "batch_size": size}
             form |= {
-                "filters": filters_input.value or "",
-                "missing": missing_select.value,
+                "where": where_input.value or "",
+                "on_missing_column": policy_select.value,
                 "marks": marks_checkbox.value,
             }
             ui.navigate.history.replace(f"/mixture?{urlencode(form)}")
@@ -105,7 +104,7 @@ def show(
                 ui.html(shares + table_html(root, opened, overview, size), sanitize=False)
 
         open_button.on_click(open_form)
-        for field in (mixture_input, split_input, filters_input):
+        for field in (mixture_input, split_input, where_input):
             field.on("keydown.enter", open_form)
         ui.timer(0, open_form, once=True)
 

@@ -12,6 +12,7 @@ import pytest
 from bench.gpu.checks import LeftOut, check_equal, decode_plainly, loader_of, run_checks
 from bench.gpu.command import GpuOptions, format_result, main
 from bench.gpu.torch_checks import TorchChecks
+from stream import Frames
 from tests.bench.conftest import Refused
 
 
@@ -66,17 +67,17 @@ def test_batches_are_compared_bitwise() -> None:
 def test_pixels_of_another_camera_are_found(frames_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "420").symlink_to(frames_root)
     checks = TorchChecks(str(tmp_path), "cpu")
-    choices = {"cameras": ["primary", "wrist"], "frames": [0]}
-    assert "from the host: mean 0.00, most 0" in checks.decoding("420", choices)
+    frames = Frames([0], cameras=["primary", "wrist"])
+    assert "from the host: mean 0.00, most 0" in checks.decoding("420", frames)
 
     def swapped(batch: dict[str, Any], shapes: Any) -> dict[str, np.ndarray]:
         first, second = shapes
-        decoded = decode_plainly(batch, loader_of(str(tmp_path), "420", **choices).batch_at(0))
+        decoded = decode_plainly(batch, loader_of(str(tmp_path), "420", frames=frames).batch_at(0))
         return {first: decoded[second], second: decoded[first]}
 
     monkeypatch.setattr("stream.frameworks.torch_carriers.decode_frames", swapped)
     with pytest.raises(AssertionError, match="beyond 2"):
-        checks.decoding("420", choices)
+        checks.decoding("420", frames)
 
 
 def test_a_device_that_does_not_exist_is_refused(refused: Refused) -> None:

@@ -107,7 +107,7 @@ def test_the_slope_and_its_error_are_those_of_least_squares() -> None:
     ("more", "message"),
     [
         (("--sweep", "num-worker=1,2"), "no parameter 'num-worker'; did you mean 'num_workers'"),
-        (("--sweep", "metadata=full,some"), "metadata: found 'some', expected one of full, dataset_only, none"),
+        (("--sweep", "vectors=all,some"), "vectors: found 'some', expected one of all, none"),
         (("--sweep", "seed=1", "--sweep", "seed=2"), "seed is swept more than once"),
         (("--steps", "0"), "argument --steps: found '0', expected a whole number of at least 1"),
         (("--datasets", "3"), "datasets=3: mixture"),

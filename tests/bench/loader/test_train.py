@@ -54,7 +54,7 @@ def test_frames_may_be_decoded_by_the_trainer(oxe_root: Path) -> None:
         (("--mixture", "brigde"), "did you mean 'bridge'?"),
         (("--sweep", "stepms=1"), "no parameter 'stepms'; did you mean 'step_ms'"),
         (("--device", "cuda:77"), "cuda"),
-        (("--decode", "gpu"), "decode='gpu'; expected 'host' or 'device'"),
+        (("--decode", "gpu"), "argument --decode: found 'gpu', expected one of host, device"),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(

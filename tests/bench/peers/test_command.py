@@ -184,7 +184,7 @@ def test_a_wrong_argument_is_one_line(folder: Path, options: tuple[str, ...], me
 def test_faster_and_slower_follow_from_the_ranges() -> None:
     def point(name: str, *rates: float) -> dict[str, Any]:
         repeats = [{"samples_per_s": rate} for rate in rates]
-        setting = {"peer": name, "order": "shuffled", "batch_size": 4, "num_workers": 1}
+        setting = {"peer": name, "metadata": "full", "order": "shuffled", "batch_size": 4, "num_workers": 1}
         return {"name": name, "point": setting, "median": repeats[1], "repeats": repeats, "error": None}
 
     result = {

@@ -103,7 +103,7 @@ def test_a_loader_drops_idle_steps_and_reindex_follows_the_registry(dataset: Rld
         loader = make_loader(
             tmp_path, "demo", batch_size=2, frames=(0,), select=Select(where=[("motion", ">", threshold)])
         )
-        assert loader.describe()["demo"]["left_out"]["filters"] == 14 - loader.sizes["demo"]
+        assert loader.describe()["demo"]["left_out"]["where"] == 14 - loader.sizes["demo"]
         return {int(t) for n in range(loader.sizes["demo"] // 2) for t in loader.batch_at(n)["step"]}
 
     column = pa.ipc.open_file(folder / "train" / "steps.arrow").read_all()["motion"]

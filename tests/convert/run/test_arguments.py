@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from convert.errors import UsageError
+from convert.errors import EXIT_USAGE, UsageError
 from convert.plan import ConvertConfig
 from convert.run.config import check_request, parse_size
 from convert.run.inherited import inherit_options, stored_codecs
@@ -28,11 +28,11 @@ def test_without_options_everything_is_as_documented() -> None:
 
 def test_every_option_of_the_conversion_arrives() -> None:
     given = (
-        "--camera wrist --image-size 180x320 --resize crop --quality 90 --offset 12s --frames fixed:3 --on-error fail"
+        "--cameras wrist --image-size 180x320 --resize crop --quality 90 --offset 12s --frames fixed:3 --on-error fail"
     )
-    assert options(*given.split(), "--splits", "train, val,train", "--leave-out", "depth*") == ConvertConfig(
+    assert options(*given.split(), "--episodes", "train + val+train", "--leave-out", "depth*") == ConvertConfig(
         splits=("train", "val"),
-        camera="wrist",
+        cameras=("wrist",),
         policy=FramePolicy(size=(180, 320), resize="crop", quality=90),
         offset="12s",
         frames="fixed:3",
@@ -47,6 +47,82 @@ def test_sources_and_configs_may_be_repeated() -> None:
     assert request.config == ("a.yaml", "b.yaml")
 
 
+@pytest.mark.parametrize(
+    ("value", "splits", "ranges"),
+    [
+        ("train", ("train",), None),
+        ("val+train", ("val", "train"), None),
+        ("all", None, None),
+        ("train+all", None, None),
+        ("train[:5%]", None, "train[:5%]"),
+        ("train+val[:1]", None, "train+val[:1]"),
+        ("lists.json", None, None),
+        ("/a/b+c/lists, of[1]: mine.json", None, None),
+        ("train:lists.json", ("train",), None),
+        ("train+val:/a/lists.json", ("train", "val"), None),
+    ],
+)
+def test_episodes_are_complete_splits_or_ranges_or_a_list(
+    value: str, splits: tuple[str, ...] | None, ranges: str | None
+) -> None:
+    config = options("--episodes", value)
+    assert (config.splits, config.episodes) == (splits, ranges)
+
+
+OLD_OPTIONS = {
+    "--camera wrist": "--camera is now --cameras, in both layouts; write --cameras wrist",
+    "--camera=wrist --layout pairs": "--camera is now --cameras, in both layouts; write --cameras wrist",
+    "--splits train,val": "--splits is now a part of --episodes; write --episodes train+val",
+    "--splits=train --episodes a.json": "--splits is now a part of --episodes; write --episodes train:a.json",
+    "--finalize": "--finalize is now a subcommand; write pairstream convert finalize --datasets ... --output ...",
+    "--remove --dry-run": "--remove is now a subcommand; write pairstream convert remove --datasets ... --output ...",
+}
+
+
+@pytest.mark.parametrize("arguments", OLD_OPTIONS)
+def test_an_option_of_earlier_versions_is_refused_with_the_form_to_write(
+    arguments: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_request([*REQUIRED, *arguments.split()])
+    assert caught.value.code == EXIT_USAGE
+    assert capsys.readouterr().err == f"error: {OLD_OPTIONS[arguments]}; see python -m convert.run --help\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "message"),
+    [
+        *[
+            ("finalize", option, f"{option} is an option of pairstream convert, not of pairstream convert finalize")
+            for option in ("--overwrite", "--dry-run", "--task-count=2", "--redo")
+        ],
+        *[
+            ("remove", option, f"{option} is an option of pairstream convert, not of pairstream convert remove")
+            for option in ("--overwrite", "--redo", "--task-count=2", "--cameras", "--num-workers=1")
+        ],
+        ("remove", "--runner=DaskRunner", "unknown option --runner=DaskRunner"),
+        ("remove", "--camera=wrist", "--camera is now --cameras"),
+        ("finalise", "--overwrite", "no subcommand 'finalise'; did you mean 'finalize'?"),
+        ("bridge", "--overwrite", "no subcommand 'bridge'; subcommands there: finalize, remove; without one, datasets"),
+    ],
+)
+def test_a_subcommand_refuses_the_options_that_it_lacks(
+    command: str, option: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_request([command, *REQUIRED, option])
+    assert caught.value.code == EXIT_USAGE
+    assert message in capsys.readouterr().err
+
+
+def test_finalize_takes_the_options_of_its_conversion_and_of_beam() -> None:
+    frames = ("--layout", "frames", "--cameras", "all", "--episodes", "train")
+    given = (*frames, "--on-error", "fail", "--num-workers", "2", "--runner", "DaskRunner")
+    finalize, convert = parse_request(["finalize", *REQUIRED, *given]), parse_request([*REQUIRED, *given])
+    assert (finalize.command, convert.command) == ("finalize", "convert")
+    assert replace(finalize, command="convert") == convert
+
+
 @pytest.mark.parametrize("beam_arguments", [("--runner", "DaskRunner", "--project=p"), ("--qual", "5")])
 def test_other_options_and_beginnings_of_ours_are_left_to_beam(beam_arguments: tuple[str, ...]) -> None:
     assert parse_request([*REQUIRED, *beam_arguments]).beam_arguments == beam_arguments
@@ -58,8 +134,12 @@ def test_none_keeps_all_features(patterns: list[str], expected: tuple[str, ...])
 
 
 WRONG = {
-    "--splits train --episodes train": "--splits and --episodes exclude each other",
-    "--splits ,": "--splits ',' names no split",
+    "--episodes train,val": "--episodes 'train,val': a plus joins splits, as in TFDS; write train+val",
+    "--episodes train[:5%]:a.json": "--episodes train[:5%]:a.json: a list is of complete splits, SPLIT+SPLIT:FILE.json",
+    "--episodes=": "--episodes is empty; is a variable of the shell not set?",
+    "--cameras=": "--cameras is empty; is a variable of the shell not set?",
+    "--cameras wrist,primary": "--cameras wrist,primary: a pair is of one camera; name one, or add --layout frames",
+    "--cameras all": "--cameras all: a pair is of one camera",
     "--quality 0": "--quality 0: expected 1 to 100",
     "--quality 101": "--quality 101: expected 1 to 100",
     "--num-workers 0": "--num-workers 0: expected 1 or more",
@@ -67,13 +147,7 @@ WRONG = {
     "--task-index -1": "the index goes from 0 to count - 1",
     "--task-count 0": "the index goes from 0 to count - 1",
     "--overwrite --task-count 2": "--overwrite would remove the work of the other tasks",
-    "--finalize --overwrite": "--finalize cannot be combined with --overwrite",
-    "--finalize --dry-run": "--finalize cannot be combined with --overwrite, --dry-run",
-    "--finalize --task-count 2": "--finalize cannot be combined with --overwrite, --dry-run or --task-count",
-    "--redo train-00000-of-00001 --overwrite": "--redo cannot be combined with --overwrite or --finalize",
-    "--redo train-00000-of-00001 --finalize": "--redo cannot be combined with --overwrite or --finalize",
-    "--remove --redo train-00000-of-00001": "--remove cannot be combined with --overwrite, --finalize, --redo or",
-    "--remove --task-count 2": "--remove cannot be combined with --overwrite, --finalize, --redo or",
+    "--redo train-00000-of-00001 --overwrite": "--redo cannot be combined with --overwrite: it converts single shards",
     "--staging /nowhere/at/all": "--staging /nowhere/at/all: no such folder",
     "--offset soon": "--offset 'soon' is neither a number of steps (5) nor seconds (0.6s)",
     "--frames stride:0": "stride:0",

@@ -12,7 +12,7 @@ import pytest
 import tensorflow_datasets as tfds
 import yaml
 
-from convert.run.arguments import build_parser
+from convert.run.arguments import Command, build_parser, option_flags
 from convert.run.command import main
 from convert.source.rlds.record_files import TFRecordFile
 from stream.format.manifest import read_manifest
@@ -241,13 +241,20 @@ def test_dataset_of_a_user_needs_nothing_but_a_config(output: Path, tmp_path: Pa
     assert (manifest.records, manifest.parameters["offset"], list(manifest.splits)) == (6, 3, ["demos"])
 
 
-def test_help_mentions_every_option_and_exit_code() -> None:
-    result = run("--help")
+@pytest.mark.parametrize(
+    ("command", "codes"), [("convert", (0, 1, 2, 3, 130)), ("finalize", (0, 1, 2, 3, 130)), ("remove", (0, 1, 2, 130))]
+)
+def test_help_mentions_exactly_the_options_of_a_subcommand_and_its_exit_codes(
+    command: Command, codes: tuple[int, ...]
+) -> None:
+    result = run(*([] if command == "convert" else [command]), "--help")
     assert result.code == 0
-    for action in build_parser()._actions:
+    synopsis = result.out.partition("\n\n")[0]
+    assert set(re.findall(r"--[a-z-]+", synopsis)) == set(option_flags(command)) - {"-h", "--help"}
+    for action in build_parser(command)._actions:
         assert all(flag in result.out for flag in action.option_strings)
         assert action.help
-    for code in (0, 1, 2, 3, 130):
+    for code in codes:
         assert f"\n  {code:<5}" in result.out
 
 

@@ -30,7 +30,7 @@ def convert(source: Path, output: Path, lists: dict[str, Any], *more: str) -> An
     file = output.parent / "lists.json"
     file.write_text(json.dumps(lists))
     arguments = ("--source", str(source), "--output", str(output), "--image-size", "64", "--num-workers", "1")
-    return run("--datasets", ",".join(lists), *arguments, "--episodes", str(file), *more, module="convert.run")
+    return run("--datasets", ",".join(lists), *arguments, "--episodes", f"train:{file}", *more, module="convert.run")
 
 
 def ids(output: Path, dataset: str) -> list[str]:
@@ -43,14 +43,14 @@ def ids(output: Path, dataset: str) -> list[str]:
 @pytest.mark.parametrize("layout", [pytest.param("pairs", marks=pytest.mark.long), "frames"])
 def test_listed_episodes_alone_are_converted(source: Path, tmp_path: Path, layout: str) -> None:
     lists: dict[str, Any] = {"bridge": [ONE], "droid": {"leave_out": ["*/failure/*"]}}
-    done = convert(source, tmp_path / "out", lists, "--splits", "train", "--layout", layout)
+    done = convert(source, tmp_path / "out", lists, "--layout", layout)
     assert done.code == 0, done.err
     assert "not chosen 1" in done.out
     assert ids(tmp_path / "out", "bridge") == [ONE]
     # One of the sample's droid episodes failed.
     assert [name.rpartition("__")[2] for name in ids(tmp_path / "out", "droid")] == ["0", "1", "1"]
     assert run(str(tmp_path / "out"), "--deep", module="pairstream verify").code == 0
-    repeated = convert(source, tmp_path / "out", lists, "--splits", "train", "--layout", layout)
+    repeated = convert(source, tmp_path / "out", lists, "--layout", layout)
     assert repeated.code == 0
     assert "2 of 2 were complete already" in repeated.out
 
@@ -74,8 +74,8 @@ def test_failed_episodes_are_filtered_by_the_column_that_their_path_gives(source
 
 @pytest.mark.long
 def test_another_list_is_another_conversion(source: Path, tmp_path: Path) -> None:
-    assert convert(source, tmp_path / "out", {"bridge": [ONE]}, "--splits", "train").code == 0
-    second = convert(source, tmp_path / "out", {"bridge": {"leave_out": [ONE]}}, "--splits", "train")
+    assert convert(source, tmp_path / "out", {"bridge": [ONE]}).code == 0
+    second = convert(source, tmp_path / "out", {"bridge": {"leave_out": [ONE]}})
     assert second.code == EXIT_USAGE
     assert "other parameters: episodes was 'keep 1 names" in second.err
 
@@ -94,7 +94,7 @@ def test_another_list_is_another_conversion(source: Path, tmp_path: Path) -> Non
 def test_a_list_with_a_fault_is_one_clear_error(
     source: Path, tmp_path: Path, lists: dict[str, Any], code: int, message: str
 ) -> None:
-    done = convert(source, tmp_path / "out", lists, "--splits", "train")
+    done = convert(source, tmp_path / "out", lists)
     assert done.code == code
     assert message in done.err
 

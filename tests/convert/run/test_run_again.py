@@ -25,6 +25,7 @@ from stream.label.attach import add_labels, list_labels
 from tests.fixtures.command import REPOSITORY, Result, flip, tree, with_corrupt_frame
 from tests.fixtures.datasets.five_shards import arguments
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, demo_features, serialise, write_dataset
+from tests.fixtures.faults.conversion_damage import edit_manifest
 
 Convert = Callable[..., Result]
 Moments = dict[str, tuple[int, int]]
@@ -68,9 +69,9 @@ def output(complete: Path, tmp_path: Path) -> Path:
 def convert(five_shards: RldsDataset, output: Path, capsys: pytest.CaptureFixture[str]) -> Convert:
     """Runs the command in this process."""
 
-    def run(*more: str, dataset: RldsDataset = five_shards, output: Path = output) -> Result:
+    def run(*more: str, command: str = "", dataset: RldsDataset = five_shards, output: Path = output) -> Result:
         capsys.readouterr()
-        return Result(main([*arguments(dataset, output), *more]), *capsys.readouterr())
+        return Result(main([*command.split(), *arguments(dataset, output), *more]), *capsys.readouterr())
 
     return run
 
@@ -191,7 +192,7 @@ def test_a_dry_run_says_what_is_to_be_made_again_and_does_nothing(convert: Conve
 
 def test_finalize_names_a_lost_shard(convert: Convert, output: Path) -> None:
     (output / FOLDER / SHARD).unlink()
-    result = convert("--finalize")
+    result = convert(command="finalize")
     assert result.code == EXIT_FAILED
     assert result.out.splitlines() == ["demo: 1 of 4 shards are missing", "  train-00001-of-00003"]
 
@@ -234,10 +235,11 @@ def test_another_split_is_not_touched_while_one_is_half_changed(
     with pytest.raises(FileNotFoundError, match="no manifest, so this conversion is not complete"):
         read_manifest(output / FOLDER)
     capsys.readouterr()
-    refused = Result(main([*arguments(dataset, output), "--splits", "val"]), *capsys.readouterr())
+    refused = Result(main([*arguments(dataset, output), "--episodes", "val"]), *capsys.readouterr())
     assert refused.code == EXIT_USAGE
-    assert "interrupted while it made train-00001-of-00003 again; run that one first, with --splits" in refused.error()
-    assert main([*arguments(dataset, output), "--splits", "train"]) == 0
+    advice = "run that one first, with --episodes train+val"
+    assert f"interrupted while it made train-00001-of-00003 again; {advice}" in refused.error()
+    assert main([*arguments(dataset, output), "--episodes", "train"]) == 0
     assert list(read_manifest(output / FOLDER).splits) == ["train", "val"]
     assert read_manifest(output / FOLDER).left_out == {}
 
@@ -258,6 +260,21 @@ def test_parts_are_not_cut_out_of_a_table_that_is_damaged(
     assert convert(dataset=dataset, output=output).code == 0
 
 
+def test_complete_splits_that_an_earlier_version_recorded_are_the_same_conversion(
+    convert: Convert, complete: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "other"
+    assert convert("--episodes", "train", output=output).code == 0
+    edit_manifest(output / FOLDER, lambda manifest: manifest["parameters"].update(episodes="train"))
+    before = tree(output)
+    again = convert("--episodes", "train", output=output)
+    assert again.code == 0, again.err
+    assert tree(output) == before
+    assert convert("--episodes", "train[:1]", output=output).code == EXIT_USAGE
+    assert convert("--episodes", "val", output=output).code == 0
+    assert tree(output) == tree(complete)
+
+
 def test_a_changed_registry_entry_is_told_with_the_command_that_applies_it(
     five_shards: RldsDataset, output: Path, complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -274,12 +291,12 @@ def test_a_split_is_not_added_with_another_registry_entry(
     five_shards: RldsDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = arguments(five_shards, tmp_path / "out")
-    assert main([*command, "--splits", "val"]) == 0
+    assert main([*command, "--episodes", "val"]) == 0
     before = tree(tmp_path)
     five_shards.registry(
         state=[{"path": "observation/state", "dims": 1, "select": [0], "quantity": "other", "kind": "flag"}]
     )
-    code = main([*command, "--splits", "train"])
+    code = main([*command, "--episodes", "train"])
     result = Result(code, *capsys.readouterr())
     assert code == EXIT_USAGE
     assert "(state differ)" in result.error()
@@ -292,7 +309,7 @@ def test_labels_stay_when_a_split_is_added_or_mended_and_go_with_an_overwrite(
     five_shards: RldsDataset, tmp_path: Path
 ) -> None:
     output = tmp_path / "output"
-    assert main([*arguments(five_shards, output), "--splits", "train"]) == 0
+    assert main([*arguments(five_shards, output), "--episodes", "train"]) == 0
     add_labels(output, "demo", {"episode": [0], "value": [1.5]}, split="train")
     listed = list_labels(output, "demo")
     assert main(arguments(five_shards, output)) == 0

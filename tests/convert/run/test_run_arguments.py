@@ -87,9 +87,9 @@ def test_entry_that_does_not_fit_the_source_says_what_would(
     ("arguments", "message"),
     [
         (("--config", "nowhere.yaml"), "nowhere.yaml: cannot be read"),
-        (("--camera", "wrist"), "error: demo has no camera 'wrist'; it has image (primary)"),
-        (("--splits", "trian"), "no split 'trian'; did you mean 'train'?"),
-        (("--splits", "test"), "split 'test' has no episodes"),
+        (("--cameras", "wrist"), "error: demo has no camera 'wrist'; it has image (primary)"),
+        (("--episodes", "trian"), "no split 'trian'; did you mean 'train'?"),
+        (("--episodes", "test"), "split 'test' has no episodes"),
         (("--episodes", "train[3:]"), "leaves nothing of"),
         (("--episodes", "train[3:]"), "train: 3 episodes"),
         (("--episodes", "trian[:1]"), "train: 3 episodes, val: 2 episodes"),

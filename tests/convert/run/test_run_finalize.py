@@ -1,4 +1,4 @@
-"""``--finalize``: the manifests of what the tasks of an array left, and what is missing."""
+"""``convert finalize``: the manifests of what the tasks of an array left, and what is missing."""
 
 import json
 import socket
@@ -32,7 +32,7 @@ def test_manifest_is_written_when_all_shards_are_finished(
     convert: Convert, dataset: RldsDataset, output: Path, tmp_path: Path
 ) -> None:
     convert_shards_only(dataset, output)
-    result = convert("--finalize")
+    result = convert(command="finalize")
     assert result.code == 0, result.err
     assert convert(output=tmp_path / "once").code == 0
     assert tree(output) == tree(tmp_path / "once")
@@ -41,7 +41,7 @@ def test_manifest_is_written_when_all_shards_are_finished(
 def test_nothing_is_converted_and_missing_shards_are_named(convert: Convert, output: Path) -> None:
     assert convert("--task-count", "3", "--task-index", "0").code == 0
     before = tree(output)
-    result = convert("--finalize")
+    result = convert(command="finalize")
     assert result.code == EXIT_FAILED
     assert result.out.splitlines() == [
         "demo: 3 of 5 shards are missing",
@@ -56,7 +56,7 @@ def test_nothing_is_converted_and_missing_shards_are_named(convert: Convert, out
 
 
 def test_output_where_nothing_was_converted_stays_as_it_is(convert: Convert, output: Path) -> None:
-    result = convert("--finalize")
+    result = convert(command="finalize")
     assert result.code == EXIT_FAILED
     assert "demo (5 of 5 shards)" in result.error()
     assert not output.exists()
@@ -64,7 +64,7 @@ def test_output_where_nothing_was_converted_stays_as_it_is(convert: Convert, out
 
 def test_json_names_every_missing_shard(convert: Convert) -> None:
     assert convert("--task-count", "5", "--task-index", "4").code == 0
-    result = json.loads(convert("--finalize", "--json").out)
+    result = json.loads(convert("--json", command="finalize").out)
     stems = [f"train-{i:05d}-of-00003" for i in range(3)] + ["val-00000-of-00002"]
     missing = [{"shard": stem, "host": None, "failure": None} for stem in stems]
     assert result["missing"] == [{"dataset": "demo", "shards": SHARDS, "missing": missing}]
@@ -79,13 +79,13 @@ def test_shard_that_failed_is_listed_with_its_reason_until_it_is_finished(
     task = ("--task-count", "9", "--task-index", "2", "--on-error", "fail")
     failed = convert(*task, dataset=damaged)
     assert failed.code == EXIT_FAILED
-    result = convert("--finalize", dataset=damaged)
+    result = convert(command="finalize", dataset=damaged)
     first = result.out.splitlines()[1]
     reason = failed.error().removeprefix("error: ")
     assert first == f"  train-00002-of-00006  failed on {socket.gethostname()}: {reason}"
     assert convert(dataset=damaged).code == EXIT_DAMAGED
     assert not (folder / ".convert").exists()
-    assert convert("--finalize", dataset=damaged).code == EXIT_DAMAGED
+    assert convert(command="finalize", dataset=damaged).code == EXIT_DAMAGED
 
 
 def test_complete_datasets_get_their_manifests_though_others_are_not(
@@ -98,7 +98,7 @@ def test_complete_datasets_get_their_manifests_though_others_are_not(
         configs += ["--config", str(datasets[name].registry())]
     convert_shards_only(datasets["first"], output)
     arguments = ["--datasets", "first,second", "--source", str(tmp_path / "source"), "--output", str(output), *configs]
-    code = main([*arguments, "--image-size", "native", "--finalize"])
+    code = main(["finalize", *arguments, "--image-size", "native"])
     result = Result(code, *capsys.readouterr())
     assert code == EXIT_FAILED
     assert "second (1 of 1 shards)" in result.error()

@@ -217,19 +217,25 @@ def test_overwrite_with_other_parameters_than_an_unfinished_one_begins_anew(tmp_
     assert tree(output) == expected
 
 
-def test_remove_takes_one_dataset_and_leaves_what_others_put_there(convert: Convert, done: Path, output: Path) -> None:
+def test_remove_takes_one_dataset_and_leaves_what_others_put_there(
+    dataset: RldsDataset, done: Path, output: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def remove(*more: str) -> Result:
+        arguments = ("--datasets", "demo", "--config", str(dataset.registry()), "--output", str(output))
+        return Result(main(["remove", *arguments, *more]), *capsys.readouterr())
+
     before = tree(output)
-    assert convert("--remove", "--dry-run").out == f"demo: train, val to remove in {done}\n"
+    assert remove("--dry-run").out == f"demo: train, val to remove in {done}\n"
     assert tree(output) == before
     second = output / "other" / "1.0.0" / "dataset.json"
     second.parent.mkdir(parents=True)
     for path in (second, done / "notes.txt"):
         path.write_text("mine")
-    result = convert("--remove")
+    result = remove()
     assert (result.code, result.out) == (0, f"demo: train, val removed in {done}\n")
     left = {name for name, actual in tree(output).items() if actual != "folder"}
     assert left == {"other/1.0.0/dataset.json", "demo/1.0.0/notes.txt"}
-    assert convert("--remove").out == f"demo: nothing removed in {done}\n"
+    assert remove().out == f"demo: nothing removed in {done}\n"
 
 
 @pytest.mark.long
@@ -242,7 +248,7 @@ def test_relative_paths_are_those_of_the_command(
     assert read_manifest(tmp_path / "out" / "demo" / "1.0.0").source.path == str(dataset.path)
 
 
-@pytest.mark.parametrize("chosen", [("--splits", "val"), ("--episodes", "val[:1]")])
+@pytest.mark.parametrize("chosen", [("--episodes", "val"), ("--episodes", "val[:1]")])
 @pytest.mark.parametrize("more", [(), ("--dry-run",), ("--offset", "3")])
 def test_overwrite_of_some_splits_does_not_take_the_others_along(
     convert: Convert, done: Path, chosen: tuple[str, str], more: tuple[str, ...]

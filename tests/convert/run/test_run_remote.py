@@ -276,10 +276,10 @@ def test_shards_that_are_missing_in_the_store_are_named_with_their_failures(
     command = arguments(dataset, str(dataset.root), output)
     assert main([*command, "--on-error", "fail", "--task-count", "9", "--task-index", "2"]) == EXIT_FAILED
     failed = Result(EXIT_FAILED, *capsys.readouterr()).error()
-    assert main([*command, "--finalize"]) == EXIT_FAILED
+    assert main(["finalize", *command]) == EXIT_FAILED
     result = Result(EXIT_FAILED, *capsys.readouterr())
     assert "demo (9 of 9 shards)" in result.error()
     assert failed.removeprefix("error: ") in result.out
     assert main(command) == EXIT_DAMAGED
-    assert main([*command, "--finalize"]) == EXIT_DAMAGED
+    assert main(["finalize", *command]) == EXIT_DAMAGED
     assert not [name for name in objects(output) if FOLDER in name]

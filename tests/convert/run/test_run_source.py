@@ -254,5 +254,5 @@ def test_offset_longer_than_every_episode_of_a_split_is_an_error_that_says_how_l
     )
     assert error == (
         "error: demo: split val gives no pair at offset 3: its longest episode has 3 steps, a pair takes 4; give a "
-        "smaller --offset with --overwrite, or leave the split out with --splits"
+        "smaller --offset with --overwrite, or leave the split out with --episodes"
     )

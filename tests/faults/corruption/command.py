@@ -30,6 +30,7 @@ from stream.format.names import MANIFEST_NAME, TABLE_KINDS, shard_file, table_fi
 from stream.format.video import VIDEO_CODECS
 from stream.loader.comparison import digest
 from stream.loader.opening import make_loader
+from stream.loader.run_config import Workers
 from stream.storage.files import write_atomically
 from tests.faults.corruption.regions import FILE_DAMAGES, REGION_DAMAGES, find_regions, put
 
@@ -84,7 +85,7 @@ def examine(root: Path, expected: Sequence[tuple[str, int]], names: Sequence[str
 def _read(root: Path, on_error: Literal["raise", "replace"] = "raise") -> list[tuple[str, int]]:
     """Return a hash of each sample of one epoch, and the number of records replaced for it."""
     # Single samples in the order of the files.
-    size: dict[str, Any] = {"batch_size": 1, "threads": 1, "shuffle": "none", "columns": _COLUMNS}
+    size: dict[str, Any] = {"batch_size": 1, "num_workers": Workers(threads=1), "shuffle": "none", "columns": _COLUMNS}
     loader = make_loader(root, DATASET, split="train", on_error=on_error, **size)
     samples = []
     with closing(iter(loader)) as batches:

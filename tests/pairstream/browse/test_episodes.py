@@ -37,7 +37,7 @@ def test_a_filter_leaves_the_samples_that_a_loader_has(
     opened: BrowsedRoot, oxe_root: Path, condition: tuple[str, str, object], split: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overview, "_CHUNK", 7)
-    matches, num_samples = opened.table("bridge", split).find(Query(filters=(condition,)))
+    matches, num_samples = opened.table("bridge", split).find(Query(where=(condition,)))
     loader = make_loader(oxe_root, "bridge", batch_size=1, split=split, select=Select(where=[condition]))
     assert num_samples == loader.sizes["bridge"]
     assert len(matches) == loader.describe()["bridge"]["remaining_episodes"]
@@ -45,7 +45,7 @@ def test_a_filter_leaves_the_samples_that_a_loader_has(
 
 def test_a_filter_on_an_unknown_column_names_it(table: EpisodeTable) -> None:
     with pytest.raises(ArgumentError, match="has no column 'stepp'"):
-        table.find(Query(filters=(("stepp", ">", 1),)))
+        table.find(Query(where=(("stepp", ">", 1),)))
 
 
 def test_every_column_sorts_both_ways_with_missing_values_last(opened: BrowsedRoot) -> None:

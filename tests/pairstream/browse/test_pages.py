@@ -68,7 +68,7 @@ def test_episodes_are_searched_filtered_and_sorted(page: Any, site: Site, frames
 
 
 def test_a_wrong_filter_is_one_sentence(page: Any, site: Site) -> None:
-    state = quote(json.dumps({"select": {"where": [["language", "<", 3]]}}))
+    state = quote(json.dumps({"where": [["language", "<", 3]]}))
     page.goto(f"{site.address}dataset/bridge/train?state={state}")
     expect(page.get_by_text("cannot compare texts by < with 3")).to_be_visible()
 
@@ -119,7 +119,7 @@ def test_a_mixture_shows_its_schedule_and_what_a_filter_leaves(page: Any, site: 
     page.goto(f"{site.address}mixture")
     expect(page.locator("#members tr")).to_have_count(30)
     page.get_by_label("Mixture").fill('[[100, {"bridge": 1}], [null, {"bridge": 1, "rt1": 3}]]')
-    page.get_by_label("Filters").fill('[["step", ">", 1]]')
+    page.get_by_label("Where").fill('[["step", ">", 1]]')
     page.get_by_role("button", name="Open").click()
     expect(page.locator("#members tr")).to_have_count(3)
     cells = page.locator("#members tr", has_text="bridge").locator("td").all_inner_texts()
@@ -127,8 +127,8 @@ def test_a_mixture_shows_its_schedule_and_what_a_filter_leaves(page: Any, site: 
         frames_root, "bridge", batch_size=4, split="train", select=Select(where=[("step", ">", 1)])
     ).describe()
     assert cells[1:4] == ["100.00%", "25.00%", f"{summary['bridge']['samples']:,}"]
-    assert "by filters: step > 1" in cells[6]
-    page.get_by_label("Filters").fill("[")
+    assert "by where: step > 1" in cells[6]
+    page.get_by_label("Where").fill("[")
     page.get_by_role("button", name="Open").click()
     expect(page.get_by_text("is not JSON")).to_be_visible()
 

@@ -18,13 +18,13 @@ from tests.fixtures.lerobot_reader import read_with_lerobot
 
 pytestmark = pytest.mark.slow
 
-FRAMES, HORIZON = [-3, -1, 0], 8
+FRAMES, ACTIONS = [-3, -1, 0], 8
 CAMERAS = {"v3_av1": ["front", "left_wrist"], "v3_images": ["image"]}
 
 
 def _windows(root: Path, dataset: str, cameras: list[str]) -> dict[str, np.ndarray]:
     """Return all samples of our loader, in the order of episodes and steps."""
-    options = {"frames": {"steps": FRAMES, "cameras": cameras, "edges": "repeat"}, "action": HORIZON, "shuffle": "none"}
+    options = {"frames": {"steps": FRAMES, "cameras": cameras, "edges": "repeat"}, "action": ACTIONS, "shuffle": "none"}
     size = sum(make_loader(root, dataset, batch_size=1, **options).sizes.values())  # type: ignore[arg-type]
     return make_loader(root, dataset, batch_size=size, **options).batch_at(0)  # type: ignore[arg-type]
 
@@ -44,7 +44,7 @@ def test_windows_are_those_of_delta_timestamps(name: str, tmp_path: Path) -> Non
     exported = {camera: f"observation.images.{roles[camera]}" for camera in cameras}
     for folder, keys in ((DATA / "demo" / name, source), (tmp_path / "exported", exported)):
         times: dict[str, list[float]] = {key: [frame / 10 for frame in FRAMES] for key in keys.values()}
-        lerobot_windows = read_with_lerobot(folder, times={**times, "action": [step / 10 for step in range(HORIZON)]})
+        lerobot_windows = read_with_lerobot(folder, times={**times, "action": [step / 10 for step in range(ACTIONS)]})
         _same(windows, lerobot_windows, keys, exact=folder.name == "exported")
 
 

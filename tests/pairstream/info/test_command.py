@@ -15,7 +15,7 @@ import pairstream.__main__
 from convert import __version__
 from pairstream.info.command import main, parse_condition
 from stream import Select, make_loader
-from stream.order.filters import OPERATORS
+from stream.sample.filters import OPERATORS
 
 Printed = Callable[..., str]
 

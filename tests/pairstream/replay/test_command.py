@@ -170,8 +170,9 @@ def test_each_rank_of_the_run_can_be_asked_for(oxe_root: Path, tmp_path: Path, s
     [
         {},
         {"action": None, "state": None, "language": None},
-        {"action": None, "state": None, "language": None},
-        {"action": "mean"},
+        {"action": {"reduce": "mean"}},
+        {"action": {"between": "frames"}},
+        {"action": {"between": "frames", "reduce": "first"}},
     ],
 )
 def test_the_picture_is_written_and_named(

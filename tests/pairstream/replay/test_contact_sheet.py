@@ -168,6 +168,16 @@ def test_rows_with_bad_values_are_marked_red_and_the_steps_of_nan_too() -> None:
     assert 0 < marked < colours_of(only(batch, refs_of(2), faults={1: ["action: NaN in x"]}))[RED]
 
 
+def test_actions_between_frames_are_drawn_one_after_the_other() -> None:
+    action = np.random.default_rng(0).normal(size=(2, 3, 2, 4)).astype(np.float32)
+    mask = np.ones(action.shape, bool)
+    mask[:, 1, 1] = False
+    flat = batch_of(2, action=action.reshape(2, 6, 4), action_mask=mask.reshape(2, 6, 4))
+    intervals = batch_of(2, action=action, action_mask=mask)
+    assert only(intervals, refs_of(2)).tobytes() == only(flat, refs_of(2)).tobytes()
+    assert colours_of(only(intervals, refs_of(2)))[CURVE] > 0
+
+
 def test_cameras_and_dimensions_are_named() -> None:
     action = np.ones((1, 5, 2), np.float32)
     batch = batch_of(1, action=action, action_mask=np.ones(action.shape, bool))

@@ -11,7 +11,7 @@ import pytest
 
 from pairstream.replay.command import main
 from pairstream.replay.faults import find_faults, find_nonfinite
-from stream import digest, make_loader
+from stream import Vector, digest, make_loader
 from stream.loader.open_mixture import OpenMixture
 from stream.order.reference import SampleRef
 from tests.stream.transforms import Halve
@@ -35,6 +35,20 @@ def test_bad_values_are_named_with_dimension_step_and_range(made_batch: Any) -> 
     assert faults[4] == [f"action: NaN in {names[2]} at step {refs[4].step + 1}"]
     assert faults[5][0].startswith("action: infinite in ")
     assert "is 1e+06, 98 % of the dataset is from " in faults[3][0]
+
+
+@pytest.mark.parametrize(("reduce", "place", "distance"), [(None, (1, 2), 3), ("first", (1,), 1)])
+def test_bad_actions_between_frames_are_named_with_their_step(
+    reduce: Any, place: tuple[int, ...], distance: int, frames_root: Path
+) -> None:
+    actions = Vector(between="frames", reduce=reduce)
+    loader = make_loader(frames_root, "bridge,kuka", batch_size=6, frames=[0, 1, 4], action=actions)
+    batch, refs = loader.batch_at(0), loader.describe(0)
+    assert find_faults(batch, refs, loader.data) == {}
+    name = loader.action_names[refs[2].dataset][1]
+    batch["action"][(2, *place, 1)] = np.nan
+    faults = find_faults(batch, refs, loader.data)
+    assert faults == {2: [f"action: NaN in {name} at step {refs[2].step + distance}"]}
 
 
 def test_what_transforms_give_is_checked_under_any_key() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stream import make_loader
+from stream import Vector, make_loader
 
 pytest.importorskip("rerun", reason="needs the extra view")
 from pairstream.view.command import main
@@ -56,8 +56,9 @@ def test_the_episode_of_a_row_has_its_window_marked(oxe_root: Path, tmp_path: Pa
 
 
 def test_a_window_is_that_of_frames_and_actions(oxe_root: Path) -> None:
-    for options, expected in (({"action": {"steps": 9, "start": -2}}, (-2, 7)), ({"action": 2}, (0, 4))):
-        loader = make_loader(oxe_root, "rt1", batch_size=1, **options)  # type: ignore[arg-type]
+    windows = ((Vector(9, start=-2), (-2, 7)), (Vector(2), (0, 4)), (Vector(between="frames"), (0, 4)), (None, (0, 4)))
+    for action, expected in windows:
+        loader = make_loader(oxe_root, "rt1", batch_size=1, action=action)
         ref = next(ref for step in range(30) for ref in loader.describe(step) if ref.step >= 2)
         assert window_of(ref, loader.data) == (ref.step + expected[0], ref.step + expected[1])
 

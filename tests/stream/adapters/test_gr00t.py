@@ -10,7 +10,7 @@ import pytest
 
 from stream import ArgumentError, Loader, Normalize, Vector, make_loader
 from stream.adapters import gr00t
-from stream.policy.rotations import to_matrix
+from stream.sample.rotations import to_matrix
 from tests.stream.adapters.raw import UNITS, Raw, changed, places
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from stream import ArgumentError, Loader, Vector, make_loader
 from stream.adapters import lerobot
+from stream.adapters.sample import NO_VECTOR
 from tests.stream.adapters.raw import Raw, changed, places
 
 WINDOWS = {"act": (None, range(100)), "diffusion": (range(-1, 1), range(-1, 15)), "smolvla": (range(0, 1), range(50))}
@@ -123,7 +124,7 @@ def test_features_are_those_of_the_batch_and_of_the_statistics(frames_root: Path
 
 
 def test_without_a_state_there_is_no_feature_of_it(frames_root: Path) -> None:
-    loader = make_loader(frames_root, "viola", batch_size=4, **replace(lerobot.sample(), state=None))
+    loader = make_loader(frames_root, "viola", batch_size=4, **replace(lerobot.sample(), state=NO_VECTOR))
     assert list(lerobot.features(loader)[0]) == ["observation.images.primary"]
     assert not [key for key in loader.batch_at(0) if "state" in key]
 

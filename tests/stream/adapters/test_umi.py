@@ -10,7 +10,7 @@ import pytest
 
 from stream import ArgumentError, Loader, Vector, make_loader
 from stream.adapters import umi
-from stream.policy.rotations import Stored, to_matrix
+from stream.sample.rotations import Stored, to_matrix
 from tests.fixtures.arrays import written as files
 from tests.fixtures.arrays.converted import convert
 from tests.stream.adapters.raw import Raw, changed, keep_units, places, statistics_of

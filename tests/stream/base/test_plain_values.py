@@ -50,14 +50,16 @@ def test_what_is_no_list_of_scalars_is_refused(values: Any) -> None:
 
 
 def test_columns_of_another_form_are_refused() -> None:
-    for columns in (5, "action", [("action", [0])]):
-        with pytest.raises(ArgumentError, match=r"action_columns=.*expected a mapping"):
-            canonical_columns("action_columns", columns)
+    for columns in (5, "action", {("action", (0,))}):
+        with pytest.raises(ArgumentError, match=r"columns=.*expected a list of columns, or a mapping"):
+            canonical_columns("columns", columns)
     for value in ({"a": {1, 2}}, [b"a"], [np.nan], [object()]):
-        with pytest.raises(ArgumentError, match=r"action_columns=.*expected names and lists of numbers"):
-            canonical_columns("action_columns", {"bridge": value})
-    assert canonical_columns("action_columns", None) is None
-    assert canonical_columns("action_columns", {"bridge": None}) == {}
+        for chosen in ({"bridge": value}, [value]):
+            with pytest.raises(ArgumentError, match=r"columns=.*expected names and lists of numbers"):
+                canonical_columns("columns", chosen)
+    assert canonical_columns("columns", None) is None
+    assert canonical_columns("columns", {"bridge": None}) == {}
+    assert canonical_columns("columns", [("action", range(1))]) == [["action", [0]]]
 
 
 @pytest.mark.parametrize("kind", ["range", "numpy", "tuple", "generator"])
@@ -67,9 +69,8 @@ def test_a_loader_with_any_indices_of_columns_is_saved_and_goes_on(oxe_root: Pat
     chosen = {"bridge": (("observation/state", select),)}
     loader = make_loader(oxe_root, "bridge", batch_size=4, state=Vector(columns=chosen))
     loader.save(tmp_path / "loader.json")
-    assert json.loads((tmp_path / "loader.json").read_text())["options"]["state_columns"] == {
-        "bridge": [["observation/state", [0, 1, 2]]]
-    }
+    saved = json.loads((tmp_path / "loader.json").read_text())["sample"]
+    assert saved["state"]["columns"] == {"bridge": [["observation/state", [0, 1, 2]]]}
     restored = load_loader(tmp_path / "loader.json")
     np.testing.assert_array_equal(restored.batch_at(3)["state"], loader.batch_at(3)["state"])
     assert restored.batch_at(3)["state"].shape == (4, 3)

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stream import ArgumentError, make_loader
+from stream import ArgumentError, Vector, make_loader
 from stream.base.errors import FormatError
-from stream.batch.vectors import Reduction, Vector, check_reduction, sum_scale
+from stream.batch.vectors import DatasetVector, check_reduction, sum_scale
+from stream.sample.vector import Reduction
 from tests.stream.crafted_root import CraftedRoot
 
-VECTOR = Vector(("x", "y", "open", "z"), ("displacement", "velocity", "flag", "velocity"))
+VECTOR = DatasetVector(("x", "y", "open", "z"), ("displacement", "velocity", "flag", "velocity"))
 VELOCITIES = ["droid", "berkeley_cable_routing", "robo_set", "stanford_robocook_converted_externally_to_rlds"]
 
 
@@ -23,9 +24,11 @@ def test_velocities_are_multiplied_by_the_time_of_a_step() -> None:
 
 
 def test_without_a_rate_velocities_are_refused_and_all_else_is_kept() -> None:
-    with pytest.raises(ArgumentError, match=r"dataset bridge: action='sum' would add up velocities \(y\).*'window'"):
+    with pytest.raises(
+        ArgumentError, match=r"dataset bridge: action=Vector\(reduce='sum'\) would add up velocities \(y\).*reduce=None"
+    ):
         check_reduction("sum", VECTOR, None, dataset="bridge")
-    without = Vector(("x", "g"), ("displacement", "absolute"))
+    without = DatasetVector(("x", "g"), ("displacement", "absolute"))
     check_reduction("sum", without, None, dataset="bridge")
     assert sum_scale(without, None).tolist() == [1, 1]
 
@@ -34,15 +37,17 @@ FURNITURE = "furniture_bench_dataset_converted_externally_to_rlds"
 REDUCED: tuple[Reduction, ...] = ("sum", "mean")
 
 
-def pose(quantity: str, kind: str) -> Vector:
-    return Vector(("x", "qx"), ("displacement", kind), quantities=("ee_position", quantity))
+def pose(quantity: str, kind: str) -> DatasetVector:
+    return DatasetVector(("x", "qx"), ("displacement", kind), quantities=("ee_position", quantity))
 
 
 @pytest.mark.parametrize("quantity", ["ee_rotation_quaternion", "ee_pose_matrix"])
 @pytest.mark.parametrize("kind", ["displacement", "velocity"])
 def test_changes_that_are_multiplied_have_no_sum(quantity: str, kind: str) -> None:
     for how in REDUCED:
-        with pytest.raises(ArgumentError, match=rf"dataset arm: action='{how}' .*matrices \(qx\).*'eef_delta'"):
+        with pytest.raises(
+            ArgumentError, match=rf"dataset arm: action=Vector\(reduce='{how}'\) .*matrices \(qx\).*'eef_delta'"
+        ):
             check_reduction(how, pose(quantity, kind), 5.0, dataset="arm")
     for held in ("target", "absolute", "flag"):
         check_reduction("sum", pose(quantity, held), 5.0, dataset="arm")
@@ -60,7 +65,9 @@ def test_changes_that_are_multiplied_have_no_sum(quantity: str, kind: str) -> No
 )
 def test_poses_that_jump_have_no_mean(quantity: str, message: str) -> None:
     for kind in ("target", "absolute"):
-        with pytest.raises(ArgumentError, match=rf"dataset arm: action='mean' would {message}.* \(qx\)"):
+        with pytest.raises(
+            ArgumentError, match=rf"dataset arm: action=Vector\(reduce='mean'\) would {message}.* \(qx\)"
+        ):
             check_reduction("mean", pose(quantity, kind), 5.0, dataset="arm")
         check_reduction("first", pose(quantity, kind), 5.0, dataset="arm")
         check_reduction("mean", pose("joint_position", kind), 5.0, dataset="arm")
@@ -72,18 +79,20 @@ def test_poses_that_jump_have_no_mean(quantity: str, message: str) -> None:
 def test_a_dataset_of_quaternions_is_refused_at_once_and_its_eef_delta_is_summed(oxe_root: Path) -> None:
     mixture = {"bridge": 1, FURNITURE: 1}
     for how in REDUCED:
-        with pytest.raises(ArgumentError, match=rf"dataset {FURNITURE}: action='{how}' would add up quaternions"):
-            make_loader(oxe_root, mixture, batch_size=8, action=how)
+        with pytest.raises(
+            ArgumentError, match=rf"dataset {FURNITURE}: action=Vector\(reduce='{how}'\) would add up quaternions"
+        ):
+            make_loader(oxe_root, mixture, batch_size=8, action=Vector(reduce=how))
     summed, windows = (
         make_loader(oxe_root, mixture, batch_size=8, action=Vector(space="eef_delta", reduce=how)).batch_at(0)
-        for how in ("sum", "window")
+        for how in ("sum", None)
     )
     real = summed["action_mask"][:, 3:6].all(axis=1)
     total = windows["action"].sum(axis=1)
     assert real.any()
     np.testing.assert_allclose(summed["action"][real, :6], total[real, :6], atol=1e-5)
-    for how in ("window", "first"):
-        make_loader(oxe_root, mixture, batch_size=8, action=how)
+    for kept in (None, "first"):
+        make_loader(oxe_root, mixture, batch_size=8, action=Vector(reduce=kept))
     make_loader(oxe_root, mixture, batch_size=8, action=Vector(space="eef_delta", reduce="mean"))
 
 
@@ -108,9 +117,8 @@ def test_a_dataset_of_velocities_without_a_rate_is_refused_at_once(oxe_root: Pat
     columns = {"bridge": [{"path": "action/world_vector", "kind": "velocity"}]}
     with pytest.raises(ArgumentError, match=r"dataset bridge: .* velocities \(action/world_vector\[0\]\)"):
         make_loader(root.root, "bridge", batch_size=4, action=Vector(columns=columns, reduce="sum"))
-    kinds: tuple[Reduction, ...] = ("window", "mean", "first")
-    for action in kinds:
-        make_loader(root.root, "bridge", batch_size=4, action=Vector(columns=columns, reduce=action))
+    for how in (None, "mean", "first"):
+        make_loader(root.root, "bridge", batch_size=4, action=Vector(columns=columns, reduce=how))
 
 
 def test_a_rate_that_is_none_is_refused(oxe_root: Path, tmp_path: Path) -> None:

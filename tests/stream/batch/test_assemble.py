@@ -100,9 +100,13 @@ def test_frames_are_those_of_the_steps_of_each_row(root: Path, names: tuple[str,
     assert len(seen) == sum(data.sizes.values())
 
 
-@pytest.mark.parametrize("metadata", ["none", "dataset_only", "full"])
-def test_all_of_the_memory_of_a_batch_is_written(root: Path, metadata: Any) -> None:
-    data = data_of(root)
+NOTHING: dict[str, Any] = {"action": None, "state": None, "language": None}
+"""Arguments of batches with frames alone."""
+
+
+@pytest.mark.parametrize("options", [{}, NOTHING, {"action": None}, {"frames": {"times": True}}], ids=str)
+def test_all_of_the_memory_of_a_batch_is_written(root: Path, options: dict[str, Any]) -> None:
+    data = data_of(root, **options)
     rows = all_rows(data)
     assembler, batches = Assembler(data.spec), []
     for byte in (0x4D, 0xAA):
@@ -230,15 +234,17 @@ def test_a_damaged_file_fails_its_records_until_it_is_repaired(folder: Path, dam
 
 
 @pytest.mark.parametrize("shard", [-1, 5, (1 << 31) - 1, -(1 << 31)])
-@pytest.mark.parametrize("metadata", ["full", "none"])
-def test_a_row_of_no_shard_is_an_error_that_names_its_true_one(folder: Path, shard: int, metadata: Any) -> None:
+@pytest.mark.parametrize("options", [{}, NOTHING], ids=str)
+def test_a_row_of_no_shard_is_an_error_that_names_its_true_one(
+    folder: Path, shard: int, options: dict[str, Any]
+) -> None:
     def change(table: pa.Table) -> pa.Table:
         values = table["shard"].to_pylist()
         assert values[5] == 2
         return with_values(table, "shard", [*values[:6], shard, *values[7:]])
 
     change_table(folder, "records", change)
-    data = data_of(folder.parents[1], ("arm",))
+    data = data_of(folder.parents[1], ("arm",), **options)
     rows = all_rows(data)
     _, done = assembled(Assembler(data.spec), rows)
     assert failed_records(data, done, rows) == {(SECOND, 1)}

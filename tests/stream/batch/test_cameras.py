@@ -10,6 +10,7 @@ import pytest
 from stream.base.errors import ArgumentError
 from stream.batch.cameras import LoadedCamera, find_cameras
 from stream.format.frame import StoredCamera
+from stream.sample.frames import Frames
 
 HAND = StoredCamera("hand", "wrist", ((8, 8),))
 SIDE = StoredCamera("wrist", "side", ((8, 8),))
@@ -19,7 +20,7 @@ DEPTH = StoredCamera("hand_depth", "wrist", ((8, 8),), is_depth=True)
 
 def find(cameras: Any, *members: list[StoredCamera]) -> tuple[LoadedCamera, ...]:
     fields: Any = [SimpleNamespace(layout="frames", stored_cameras=stored) for stored in members]
-    return find_cameras(cameras, fields, [f"member {number}" for number in range(len(members))])
+    return find_cameras(Frames(cameras=cameras), fields, [f"member {number}" for number in range(len(members))])
 
 
 def test_a_name_goes_before_a_role_in_any_order_of_the_cameras() -> None:

@@ -1,4 +1,4 @@
-"""Metadata of batches: rows that lead outside of their tables, threads, and texts that are kept.
+"""The index of batches: rows that lead outside of their tables, threads, and texts that are kept.
 
 Their values are compared with loops over the source in ``tests/reference``.
 """
@@ -23,7 +23,7 @@ from stream.batch.lookup import Lookup
 from stream.format.table import Table
 from stream.loader.open_mixture import OpenMixture
 from stream.order.rows import Rows
-from stream.order.vector import Vector
+from stream.sample.vector import Vector
 from tests.stream.index_root import change_table, open_data, with_values, write_dataset
 
 
@@ -39,11 +39,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def look_up(data: OpenMixture, rows: Rows, *, lookup: Lookup | None = None) -> tuple[dict[str, Any], Frames, set[int]]:
-    """Return the metadata of a batch, the locations of its records, and the rows that failed."""
+    """Return all of a batch but its frames, the locations of its records, and the rows that failed."""
     fields = data.spec.fields()
-    not_metadata = {"frames", "frames_mask", "sample", "dataset"}
-    metadata = {name: field for name, field in fields.items() if name not in not_metadata}
-    out = {name: np.empty((len(rows), *shape), dtype) for name, (dtype, shape) in metadata.items()}
+    filled = {
+        name: field for name, field in fields.items() if name not in ("frames", "frames_mask", "sample", "dataset")
+    }
+    out = {name: np.empty((len(rows), *shape), dtype) for name, (dtype, shape) in filled.items()}
     for values in out.values():
         values[...] = 77
     failed: list[int] = []
@@ -118,7 +119,7 @@ def edited(root: Path, tmp_path: Path, change: Mapping[str, int], row: int) -> t
 @pytest.mark.parametrize(
     "options",
     [
-        {"action": "sum"},
+        {"action": {"reduce": "sum"}},
         {"action": {"steps": 3, "reduce": "mean"}},
         {"columns": ("reward", "note", "num_steps", "scene"), "state": {"columns": {"arm": ["reward", "bits"]}}},
     ],
@@ -145,7 +146,7 @@ def test_a_row_that_leads_outside_fails_and_no_other(
 
 
 @pytest.mark.parametrize("step", [100, (1 << 31) - 1])
-def test_a_step_behind_the_end_of_its_episode_fails_with_a_horizon(root: Path, tmp_path: Path, step: int) -> None:
+def test_a_step_behind_the_end_of_its_episode_fails_with_a_window(root: Path, tmp_path: Path, step: int) -> None:
     changed, row = edited(root, tmp_path, {"step": step}, 3)
     data = open_data(changed, {"arm": 1, "hand": 1}, action=3)
     rows = all_rows(data)

@@ -52,7 +52,7 @@ def test_the_pixels_of_pairs_are_those_of_the_source(roots: dict[str, Path], wor
 
 
 def test_the_pixels_of_windows_are_those_of_the_source(roots: dict[str, Path]) -> None:
-    # The same frame twice, one that is drawn, and clamped ones.
+    # The same frame twice, one that is drawn, and repeated ones.
     windows = loader(roots["frames"], frames=Frames((-2, 0, 0, "1..3", "goal"), edges="repeat"))
     for step in range(8):
         batch = windows.batch_at(step)
@@ -64,7 +64,7 @@ def test_the_pixels_of_windows_are_those_of_the_source(roots: dict[str, Path]) -
 def test_a_pair_of_which_one_frame_is_wanted_twice_and_at_two_sizes_is_read_too(roots: dict[str, Path]) -> None:
     batch = loader(roots["pairs"], frames=("offset", "offset")).batch_at(1)
     cameras = {"large": "primary", "small": "primary"}
-    sizes = loader(roots["pairs"], frames=("offset",), cameras=cameras, image_size={"small": (20, 32)}).batch_at(1)
+    sizes = loader(roots["pairs"], frames=Frames(["offset"], cameras=cameras, size={"small": (20, 32)})).batch_at(1)
     for row, episode in enumerate(batch["episode"]):
         expected = PIXELS[episode][batch["step"][row] + batch["offset"][row]]
         np.testing.assert_array_equal(batch["frames"][row], [expected, expected])
@@ -90,7 +90,7 @@ def test_a_damaged_record_of_raw_frames_is_replaced_as_any_other(roots: dict[str
 
 def test_the_device_decodes_no_raw_pixels(roots: dict[str, Path]) -> None:
     with pytest.raises(ArgumentError, match="demo has raw; take decode='host'"):
-        loader(roots["pairs"], decode="device")
+        loader(roots["pairs"], frames=Frames(decode="device"))
 
 
 def test_an_export_has_jpegs_of_raw_frames(roots: dict[str, Path], tmp_path: Path) -> None:

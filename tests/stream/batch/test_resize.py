@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from stream import ArgumentError, Frames, make_loader
-from stream.batch.resize import ImageFilter, ImageFit, Resize
+from stream.batch.resize import Resize
+from stream.sample.frames import ImageFilter, ImageFit
 from tests.stream.index_root import write_dataset
 
 
@@ -80,7 +81,7 @@ def test_depth_is_taken_where_its_colours_are(size: tuple[int, int], fit: ImageF
 def test_datasets_of_several_sizes_make_one_batch(tmp_path: Path) -> None:
     for name, size in (("small", (16, 16)), ("large", (24, 40))):
         write_dataset(tmp_path, name, {"train": [[9, 9]]}, size=size)
-    message = r"frames of 2 sizes .*small 16x16; large 24x40.* give image_size=.*--image-size HxW"
+    message = r"frames of 2 sizes .*small 16x16; large 24x40.* give .*size=.*--image-size HxW"
     with pytest.raises(ArgumentError, match=message):
         make_loader(tmp_path, "small,large", batch_size=8)
     loader = make_loader(tmp_path, "small,large", batch_size=8, frames=Frames(size=(32, 32), fit="pad"))
@@ -97,16 +98,13 @@ def test_a_camera_without_a_size_keeps_its_own(frames_root: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"frames": {"size": 224}}, "image_size=224; expected .height, width. in pixels"),
+        ({"frames": {"size": 224}}, "size=224; expected .height, width. in pixels"),
         ({"frames": {"size": (224, 0)}}, "expected .height, width. in pixels"),
-        (
-            {"frames": {"size": (10**6, 10**6)}},
-            r"image_size=.1000000, 1000000.; expected .* at most 67,108,864 pixels a",
-        ),
-        ({"frames": {"size": {"primary": (8193, 8192)}}}, r"image_size\['primary'\]=.8193, 8192.; expected .* at most"),
-        ({"frames": {"size": {"wrist": (8, 8)}}}, "image_size: no camera 'wrist' is loaded"),
-        ({"frames": {"fit": "crop"}}, "image_fit='crop'; expected one of stretch, pad"),
-        ({"frames": {"filter": "nearest"}}, "expected one of area, lanczos, bilinear"),
+        ({"frames": {"size": (10**6, 10**6)}}, r"size=.1000000, 1000000.; expected .* at most 67,108,864 pixels a"),
+        ({"frames": {"size": {"primary": (8193, 8192)}}}, r"size\['primary'\]=.8193, 8192.; expected .* at most"),
+        ({"frames": {"size": {"wrist": (8, 8)}}}, "size: no camera 'wrist' is loaded"),
+        ({"frames": {"fit": "crop"}}, "fit='crop'; expected one of 'stretch', 'pad'"),
+        ({"frames": {"filter": "nearest"}}, "filter='nearest'; expected one of 'area', 'lanczos', 'bilinear'"),
         ({"frames": {"size": (8, 8), "decode": "device"}}, "decode='device' gives frames in their stored size"),
     ],
 )

@@ -21,11 +21,11 @@ from tests.stream.index_root import open_data, write_dataset
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"action": None, "state": None, "language": None},
-    {"action": None, "state": None, "language": None},
+    {"action": None, "frames": {"steps": [0, "offset"], "times": True}},
     {"action": 3},
     {"action": {"steps": 5, "reduce": "mean"}},
-    {"action": "sum"},
-    {"action": "first", "samples_per_episode": 2},
+    {"action": {"reduce": "sum"}},
+    {"action": {"reduce": "first"}, "samples_per_episode": 2},
     {"columns": ("reward", "note", "scene", "records.camera", "success", "bits")},
     {"action": {"columns": {"arm": ["three", "reward"]}}},
     {"state": {"columns": {"hand": [("bits", [3]), "observation/state"]}}},
@@ -53,9 +53,9 @@ def made(spec: BatchSpec, rows: Rows) -> dict[str, Any]:
 def test_a_batch_has_the_arrays_of_its_spec(root: Path, options: dict[str, Any]) -> None:
     data, rows = planned(root, options)
     fields = data.spec.fields()
-    texts = {"language", *(column.name for column in data.spec.columns if column.dtype is None)}
+    texts = {column.name for column in data.spec.columns if column.dtype is None}
     batch = made(data.spec, rows)
-    assert set(batch) == set(fields) | (texts if data.spec.metadata == "full" else set())
+    assert set(batch) == set(fields) | texts | ({"language"} if data.spec.has_language else set())
     for name, (dtype, shape) in fields.items():
         assert (batch[name].dtype, batch[name].shape) == (np.dtype(dtype), (len(rows), *shape))
 

@@ -86,7 +86,7 @@ def test_batches_are_the_same_from_any_loader(root: Path) -> None:
     options: dict[str, Any] = {"frames": {"steps": (-1, 0, "1..4"), "edges": "repeat"}}
     expected = [loader(root, **options).batch_at(step) for step in range(4)]
     digests = list(map(digest, expected))
-    threads = loader(root, threads=2, **options)
+    threads = loader(root, num_workers={"threads": 2}, **options)
     assert [digest(threads.batch_at(step)) for step in range(4)] == digests
     workers = loader(root, num_workers=2, **options)
     assert list(map(digest, itertools.islice(workers, 4))) == digests
@@ -181,7 +181,7 @@ def test_the_device_decodes_no_video_and_a_loader_without_pyav_says_what_to_inst
     root: Path, codec: VideoCodec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ArgumentError, match=f"decode='device' is for JPEGs, demo has {codec}; take decode='host'"):
-        loader(root, decode="device")
+        loader(root, frames=Frames(decode="device"))
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(ArgumentError, match=rf"demo \({codec}\) needs av, .* install pairstream\[video\]"):
         loader(root)

@@ -10,13 +10,13 @@ import pytest
 
 from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy
-from stream import digest, make_loader
+from stream import Frames, digest, make_loader
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
 from tests.fixtures.object_stores import Store, object_store, seen_through, unreliable, upload_tree
 
 pytestmark = pytest.mark.long
 
-WINDOWS: dict[str, Any] = {"frames": {"steps": (-2, 0, "1..3", "goal"), "edges": "repeat"}}
+WINDOWS: dict[str, Any] = {"frames": Frames((-2, 0, "1..3", "goal"), edges="repeat")}
 RUNS: list[dict[str, Any]] = [
     {"num_workers": 3},
     {"num_workers": 2, "shuffle": "block:8"},

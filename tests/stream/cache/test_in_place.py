@@ -17,7 +17,7 @@ from convert.storage.object_store import StoreFolder
 from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.static import write_static
 from pairstream.fetch import main as fetch
-from stream import add_labels, digest, load_loader, make_loader, remove_labels, samples
+from stream import Select, add_labels, digest, load_loader, make_loader, remove_labels, samples
 from stream.base.errors import ArgumentError, FormatError, RecordError, StreamError
 from stream.cache.quota import CacheQuota
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME
@@ -115,7 +115,7 @@ def test_labels_come_with_the_index_and_new_ones_with_the_next_loader(
     (tmp_path / "value.csv").write_text("episode,value\n" + "".join(f"{number},{number}.5\n" for number in range(12)))
     add_labels(root, "demo", tmp_path / "value.csv", split="train")
     upload_tree(root, url)
-    more: dict[str, Any] = {"columns": ["value"], "select": {"where": [("value", ">", 3)]}}
+    more: dict[str, Any] = {"columns": ["value"], "select": Select(where=[("value", ">", 3)])}
     far, near = (
         make_loader(str(source), "demo", **OPTIONS, **more, cache=at) for source, at in ((url, cache), (root, None))
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stream.format.episode_list import EpisodeList
-from stream.order.choices import EpisodeChoice
+from stream.sample.choices import EpisodeChoice
 from tests.stream.index_root import change_table, open_split, with_values, write_dataset
 
 IDS = ["lab/run[1]/0", "lab/run1/0", "lab/a?c", "lab/abc", "50%", "500", "a_b", "axb", "a\\b", "two\nlines", ""]

@@ -21,6 +21,8 @@ from stream.format.index import IndexCheck, SplitIndex, UsedColumn, open_index, 
 from stream.format.names import TABLE_KINDS, TableKind, table_file
 from tests.stream.index_root import change_table, open_data, open_split, read_table, with_values, write_dataset
 
+NO_VECTORS = {"action": None, "state": None, "language": None}
+
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -249,21 +251,13 @@ def test_an_iterator_raises_what_the_background_finds(folder: Path) -> None:
     [
         ("episodes", "first_record", {}),
         ("episodes", "first_record", {"samples_per_episode": 2}),
-        (
-            "records",
-            "episode",
-            {"select": {"where": [("score", ">", -9.0)]}, "action": None, "state": None, "language": None},
-        ),
+        ("records", "episode", {"select": {"where": [("score", ">", -9.0)]}, **NO_VECTORS}),
         ("steps", "reward", {"select": {"where": [("reward", ">", -9.0)]}}),
-        (
-            "records",
-            "steps_row",
-            {"select": {"where": [("reward", ">", -9.0)]}, "action": None, "state": None, "language": None},
-        ),
+        ("records", "steps_row", {"select": {"where": [("reward", ">", -9.0)]}, **NO_VECTORS}),
         ("episodes", "score", {"select": {"where": [("score", ">", -9.0)]}}),
         ("records", "camera", {"select": {"where": [("camera", "!=", 7)]}}),
-        ("records", "position", {"action": None, "state": None, "language": None}),
-        ("records", "shard", {"action": None, "state": None, "language": None}),
+        ("records", "position", NO_VECTORS),
+        ("records", "shard", NO_VECTORS),
         ("steps", "language", {}),
         ("steps", "action", {}),
         ("steps", "state", {}),

@@ -11,12 +11,12 @@ import grain
 import numpy as np
 import pytest
 
-from stream import ArgumentError, SampleSource, Select, make_loader, row_random, samples
+from stream import ArgumentError, Frames, SampleSource, Select, make_loader, row_random, samples
 
 MIXTURE = {"bridge": 2, "kuka": 1, "bc_z": "size"}
 
 
-def test_pairs_compose_with_grains_own_transformations(oxe_root: Path) -> None:
+def test_samples_compose_with_grains_own_transformations(oxe_root: Path) -> None:
     dataset = samples(oxe_root, MIXTURE, seed=1, action=None, state=None, language=None)
     batches = dataset.map(lambda sample: {**sample, "mean": sample["frames"].mean()}).batch(4)
     iterator = iter(batches.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)))
@@ -43,7 +43,7 @@ def test_a_loader_composes_as_an_iter_dataset(oxe_root: Path) -> None:
     assert isinstance(loader, grain.IterDataset)
 
 
-def test_a_pair_source_holds_every_pair_once(oxe_root: Path) -> None:
+def test_a_source_holds_every_sample_once(oxe_root: Path) -> None:
     source = SampleSource(oxe_root, MIXTURE, split="train")
     refs: Counter[tuple[int, int, int]] = Counter()
     for index in range(len(source)):
@@ -57,7 +57,7 @@ def test_a_pair_source_holds_every_pair_once(oxe_root: Path) -> None:
         source[len(source)]
 
 
-def test_a_pair_source_feeds_grains_data_loader(oxe_root: Path) -> None:
+def test_a_source_feeds_grains_data_loader(oxe_root: Path) -> None:
     source = SampleSource(oxe_root, {"bridge": 1}, action=None, state=None, language=None)
     sampler = grain.samplers.IndexSampler(len(source), shuffle=True, seed=3, num_epochs=1)
     loader = grain.DataLoader(
@@ -67,7 +67,7 @@ def test_a_pair_source_feeds_grains_data_loader(oxe_root: Path) -> None:
     assert sorted(seen) == list(range(len(source)))
 
 
-def test_complete_passes_have_a_length(oxe_root: Path) -> None:
+def test_complete_epochs_have_a_length(oxe_root: Path) -> None:
     dataset = samples(oxe_root, MIXTURE, num_epochs=2, action=None, state=None, language=None)
     assert len(dataset) == 2 * sum(dataset.data.sizes.values())
     assert dataset[len(dataset) - 1]["sample_mask"]
@@ -76,7 +76,7 @@ def test_complete_passes_have_a_length(oxe_root: Path) -> None:
         dataset[len(dataset)]
 
 
-def test_pairs_draw_random_frames_and_numbers_again_in_each_epoch(frames_root: Path) -> None:
+def test_samples_draw_random_frames_and_numbers_again_in_each_epoch(frames_root: Path) -> None:
     dataset = samples(frames_root, "bridge", split="train[:1]", shuffle="none", frames=[0, "1..3", "goal"])
     size = dataset.data.sizes["bridge"]
     epochs = [[dataset[epoch * size + k] for k in range(size)] for epoch in range(3)]
@@ -89,9 +89,11 @@ def test_pairs_draw_random_frames_and_numbers_again_in_each_epoch(frames_root: P
 
 
 @pytest.mark.parametrize(("frames", "named"), [([0, "1..3"], "'1..3'"), (["goal", 0], "'goal'")])
-def test_a_pair_source_refuses_random_choices(frames_root: Path, frames: list[Any], named: str) -> None:
-    with pytest.raises(ArgumentError, match=rf"SampleSource cannot draw {named} again in each epoch.*stream\.pairs"):
+def test_a_source_refuses_random_choices(frames_root: Path, frames: list[Any], named: str) -> None:
+    with pytest.raises(ArgumentError, match=rf"SampleSource cannot draw {named} again in each epoch.*stream\.samples"):
         SampleSource(frames_root, "bridge", frames=frames)
+    with pytest.raises(ArgumentError, match=rf"SampleSource cannot draw {named} again"):
+        SampleSource(frames_root, {"bridge": {"frames": frames}, "kuka": 1}, frames=[0])
     assert SampleSource(frames_root, "bridge", frames=[0, 2, "last", "offset"])[0]["frames"].shape[0] == 4
 
 
@@ -104,14 +106,12 @@ def test_samples_of_a_relative_root_are_found_by_workers_elsewhere(
     assert pickle.loads(source)[0]["sample"] == 0
 
 
-def test_the_text_of_a_pair_source_says_which_data_it_has(oxe_root: Path) -> None:
+def test_the_text_of_a_source_says_which_data_it_has(oxe_root: Path) -> None:
     source = SampleSource(oxe_root, {"bridge": 1})
     assert repr(source) == repr(SampleSource(oxe_root, "bridge"))
-    assert repr(source).startswith(f"SampleSource({len(source)} pairs of 1 datasets, ")
-    changes = [("kuka", None), ("bridge", [("step", "<", 3)])]
-    assert repr(source) not in {
-        repr(SampleSource(oxe_root, name, select=Select(where=filters))) for name, filters in changes
-    }
+    assert repr(source).startswith(f"SampleSource({len(source)} samples of 1 datasets, ")
+    changes = [("kuka", Select()), ("bridge", Select(where=[("step", "<", 3)]))]
+    assert repr(source) not in {repr(SampleSource(oxe_root, name, select=select)) for name, select in changes}
 
 
 def test_grains_data_loader_refuses_a_checkpoint_of_other_data(oxe_root: Path) -> None:
@@ -129,9 +129,12 @@ def test_grains_data_loader_refuses_a_checkpoint_of_other_data(oxe_root: Path) -
 def test_wrong_arguments_are_refused(oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match="unknown argument 'batch_size'"):
         SampleSource(oxe_root, MIXTURE, batch_size=3)
-    for name in ("shuffle", "seed", "samples_per_episode", "passes"):
+    for name in ("shuffle", "seed", "samples_per_episode", "num_epochs"):
         with pytest.raises(ArgumentError, match=rf"SampleSource has no {name}: a sampler .*IndexSampler"):
             SampleSource(oxe_root, MIXTURE, **{name: "none"})
+    for make in (samples, SampleSource):
+        with pytest.raises(ArgumentError, match="decode='device' is for the batches of make_loader"):
+            make(oxe_root, MIXTURE, frames=Frames(decode="device"))
     with pytest.raises(ArgumentError, match="on_error='skip'"):
         samples(oxe_root, MIXTURE, on_error="skip")
     dataset: Any = samples(oxe_root, MIXTURE)
@@ -140,6 +143,6 @@ def test_wrong_arguments_are_refused(oxe_root: Path) -> None:
             dataset[number]
     source: Any = SampleSource(oxe_root, MIXTURE)
     for wrong_index in (1.5, "1"):
-        for samples in (dataset, source):
+        for indexed in (dataset, source):
             with pytest.raises(TypeError):
-                samples[wrong_index]
+                indexed[wrong_index]

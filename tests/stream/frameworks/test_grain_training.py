@@ -21,7 +21,7 @@ from stream import SampleSource
 
 
 def main(root):
-    source = SampleSource(root, "bridge,kuka", split="train", horizon=3)
+    source = SampleSource(root, "bridge,kuka", split="train", action=3)
     sampler = grain.samplers.IndexSampler(len(source), shuffle=True, seed=0, num_epochs=2)
     loader = grain.DataLoader(
         data_source=source, sampler=sampler, operations=[grain.transforms.Batch(batch_size=8)], worker_count=2
@@ -129,7 +129,7 @@ def test_flags_of_a_program_are_left_to_it() -> None:
     assert output == "unparsed\ngiven True ['rest']\n"
 
 
-@pytest.mark.parametrize("name", ["make_loader", "pairs", "Normalize"])
+@pytest.mark.parametrize("name", ["make_loader", "samples", "Normalize"])
 def test_grain_without_jax_is_imported_without_a_warning(name: str) -> None:
     command = [sys.executable, "-c", f"import stream; stream.{name}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -35,7 +35,7 @@ def dataset(oxe_root: Path) -> StreamDataset:
 
 
 def _make(root: Path, **arguments: Any) -> StreamDataset:
-    return StreamDataset(root, "bridge", **{"batch_size": 4, "num_workers": {"threads": 1}, **arguments})
+    return StreamDataset(root, "bridge", **{"batch_size": 4, "num_workers": stream.Workers(threads=1), **arguments})
 
 
 def _steps(batches: Iterable[dict[str, Any]], count: int = 9) -> list[int]:
@@ -97,7 +97,7 @@ def test_without_num_steps_iterations_continue_without_end(oxe_root: Path) -> No
     assert _steps(_make(oxe_root, num_steps=0)) == []
 
 
-def test_complete_passes_start_again_when_they_have_ended(oxe_root: Path, way: Pass) -> None:
+def test_complete_epochs_start_again_when_they_have_ended(oxe_root: Path, way: Pass) -> None:
     dataset = _make(oxe_root, split="train[:1]", batch_size=8, num_epochs=1)
     size = dataset.loader.sizes["bridge"]
     for _ in range(2):

@@ -271,17 +271,16 @@ def test_labels_are_replaced_only_on_demand_and_go_without_a_trace(root: Path, f
     assert not (folder / "train" / "labels").exists()
 
 
-def test_filters_select_by_labels_and_bind_a_state_to_their_content(root: Path) -> None:
+def test_conditions_select_by_labels_and_bind_a_state_to_their_content(root: Path) -> None:
     stream.add_labels(root, "demo", some(np.arange(STEPS), value=np.arange(15.0)), split="train")
     stream.add_labels(root, "demo", some(np.arange(STEPS), other=np.arange(15.0)), split="train")
+    select = stream.Select(where=[("value", ">", 3)])
 
     def open_loader() -> stream.Loader:
-        return stream.make_loader(root, "demo", batch_size=2, select=stream.Select(where=[("value", ">", 3)]))
+        return stream.make_loader(root, "demo", batch_size=2, select=select)
 
     loader = open_loader()
-    samples = stream.make_loader(
-        root, "demo", batch_size=2, select=stream.Select(where=[("value", ">", 3)]), columns=["value"], num_epochs=1
-    )
+    samples = stream.make_loader(root, "demo", batch_size=2, select=select, columns=["value"], num_epochs=1)
     assert min(batch["value"].min() for batch in samples) > 3
     state = iter(loader).get_state()
     stream.add_labels(root, "demo", some(np.arange(STEPS), other=np.ones(15)), split="train", overwrite=True)
@@ -294,8 +293,9 @@ def test_filters_select_by_labels_and_bind_a_state_to_their_content(root: Path) 
 
 def test_labels_become_an_action_and_have_statistics(root: Path) -> None:
     stream.add_labels(root, "demo", some(ROWS, **VALUES), name="all", split="train")
-    more: dict[str, Any] = {"normalize": {"method": "mean_std", "keys": ["action"]}, "action": 1}
-    loader = stream.make_loader(root, "demo", batch_size=3, action=stream.Vector(columns={"demo": ["latent"]}), **more)
+    more: dict[str, Any] = {"normalize": {"method": "mean_std", "keys": ["action"]}}
+    latent = stream.Vector(1, columns={"demo": ["latent"]})
+    loader = stream.make_loader(root, "demo", batch_size=3, action=latent, **more)
     assert loader.batch_at(0)["action"].shape == (3, 1, 7)
     assert loader.normalize is not None
     statistics = loader.normalize.statistics["action"]["demo"]

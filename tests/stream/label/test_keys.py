@@ -41,6 +41,16 @@ def test_lerobots_numbers_name_episodes_in_any_order_and_in_any_split(tmp_path: 
     assert open_split(folder, "val").steps.arrow().column("x").to_pylist() == [2]
 
 
+def test_the_number_of_a_frame_names_no_step_where_earlier_episodes_were_left_out(tmp_path: Path) -> None:
+    folder = write_dataset(tmp_path, "demo", {"test": [[2, 1]]})
+    with_numbers(folder, [0, 1], "test")
+    assert label(tmp_path, folder, "test", index=[2], x=[1]) == [None, None, 1]
+    folder = write_dataset(tmp_path / "later", "demo", {"test": [[2, 1]]})
+    with_numbers(folder, [5, 6], "test")
+    with pytest.raises(ArgumentError, match=r"index counts the frames .* and some of its episodes were converted"):
+        label(tmp_path / "later", folder, "test", index=[2], x=[1])
+
+
 def test_a_number_that_two_episodes_have_goes_to_neither(tmp_path: Path) -> None:
     folder = write_dataset(tmp_path, "demo", {"train": [[2, 1, 1, 2]]})
     with_numbers(folder, [0, 1, 0, 2])

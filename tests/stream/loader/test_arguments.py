@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import sys
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream import ArgumentError, Loader, Select, StateError, load_loader, make_loader
+from stream import ArgumentError, Frames, Loader, Select, StateError, Workers, load_loader, make_loader
 from stream.loader import loader as module
 from stream.loader.run_config import RunConfig
-from stream.loader.sample_spec import MOST_STEPS, SampleSpec
-from stream.order.window import resolve_steps
+from stream.loader.sample_spec import SampleSpec
+from stream.sample.vector import MOST_STEPS
+from stream.sample.window import resolve_steps
 from tests.stream.index_root import write_dataset
 from tests.stream.transforms import Negative
 
@@ -36,13 +38,16 @@ def loader_of(root: Path, mixture: Any = "arm", **arguments: Any) -> Loader:
 
 def test_the_signature_and_the_settings_state_the_same_arguments() -> None:
     signature = inspect.signature(make_loader).parameters
-    fields = {**SampleSpec.__dataclass_fields__, **RunConfig.__dataclass_fields__}
-    assert set(signature) == {"root", "mixture", "split", "normalize", "cache", *fields}
-    for name, field in fields.items():
+    stated = {field.name: field for field in (*fields(SampleSpec), *fields(RunConfig))}
+    # num_workers may be a number, and decode is a field of frames.
+    assert Workers.of("num_workers", signature["num_workers"].default) == stated.pop("workers").default
+    assert stated.pop("decode").default == Frames().decode
+    assert set(signature) == {"root", "mixture", "split", "num_workers", "normalize", "cache", *stated}
+    for name, field in stated.items():
         if name != "batch_size":
             assert signature[name].default == field.default, name
-        # A choice may be given in more forms than the one that is kept.
-        if name not in ("episodes", "keep_ranges"):
+        # An object may be given in more forms than the one that is kept.
+        if name not in ("frames", "action", "state", "select"):
             assert signature[name].annotation == field.type, name
 
 
@@ -51,18 +56,18 @@ def test_an_unknown_argument_suggests_the_closest(root: Path, tmp_path: Path) ->
         with pytest.raises(ArgumentError, match=f"unknown argument '{name}'; did you mean .*'{closest}'"):
             loader_of(root, **{name: 3})
     loader_of(root).save(tmp_path / "loader.json")
-    with pytest.raises(ArgumentError, match="unknown argument 'treads'; did you mean 'threads'"):
-        load_loader(tmp_path / "loader.json", treads=1)
+    with pytest.raises(ArgumentError, match="unknown argument 'num_worker'; did you mean 'num_workers'"):
+        load_loader(tmp_path / "loader.json", num_worker=1)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"chunk_size": 8}, "unknown argument 'chunk_size'; did you mean 'horizon'?"),
-        ({"action_horizon": 8}, "unknown argument 'action_horizon'; did you mean 'horizon'?"),
-        ({"weights": {"arm": 1}}, "unknown argument 'weights'; did you mean 'mixture' or 'sample_weights'?"),
-        ({"num_epochs": 2}, "unknown argument 'num_epochs'; did you mean 'passes'?"),
-        ({"device": "cuda"}, "unknown argument 'device'; stream.torch.to_device(loader, device) moves batches"),
+        ({"chunk_size": 8}, "unknown argument 'chunk_size'; write action=16, or action=stream.Vector(16)"),
+        ({"action_horizon": 8}, "unknown argument 'action_horizon'; write action=16, or action=stream.Vector(16)"),
+        ({"weights": {"arm": 1}}, "unknown argument 'weights'; write mixture={'bridge': 2, 'rt1': 1}, and of samples "),
+        ({"epochs": 2}, "unknown argument 'epochs'; write num_epochs=1"),
+        ({"device": "cuda"}, "unknown argument 'device'; write stream.torch.to_device(loader, device), which moves"),
         ({"mixture": {}}, "mixture={} names no dataset; expected a name, a list of dataset names, a mapping"),
         ({"mixture": []}, "mixture=[] names no dataset; expected a name, a list"),
         ({"split": "validation"}, "no split 'validation', there are 'train', 'val'; did you mean 'val'?"),
@@ -89,26 +94,19 @@ def torch_loader(loader: Loader) -> Any:
 
 def test_a_number_of_seconds_is_bounded_as_steps_are() -> None:
     fields: Any = [SimpleNamespace(control_frequency=rate) for rate in (5.0, 15.0)]
-    assert resolve_steps("horizon", "6000s", fields, ("slow", "fast"), least=1, most=MOST_STEPS) == (30_000, 90_000)
-    message = "horizon='9999s': expected 1 to 100,000 steps, and it is 149,985 at the 15.0 Hz of fast; give another"
+    limits: Any = {"least": 1, "most": MOST_STEPS}
+    assert resolve_steps("steps", ["6000s"] * 2, fields, ("slow", "fast"), **limits) == (30_000, 90_000)
+    message = "steps='9999s': expected 1 to 100,000 steps, and it is 149,985 at the 15.0 Hz of fast; give another"
     with pytest.raises(ArgumentError, match=re.escape(message)):
-        resolve_steps("horizon", "9999s", fields, ("slow", "fast"), least=1, most=MOST_STEPS)
+        resolve_steps("steps", ["9999s"] * 2, fields, ("slow", "fast"), **limits)
 
 
 def test_numbers_of_numpy_are_numbers(root: Path, tmp_path: Path) -> None:
     mixture = {"arm": 2, "hand": 1}
     plain = loader_of(root, mixture, frames=[0, 1], action=2, seed=3, num_steps=5, rank=1, world_size=2)
-    numpy_loader = make_loader(
-        root,
-        {"arm": np.int64(2), "hand": np.float32(1)},
-        batch_size=np.int32(4),
-        frames=range(2),
-        action=np.int8(2),
-        seed=np.uint16(3),
-        num_steps=np.int64(5),
-        rank=np.int32(1),
-        world_size=np.int32(2),
-    )
+    numbers: dict[str, Any] = {"batch_size": np.int32(4), "action": np.int8(2), "seed": np.uint16(3)}
+    numbers |= {"num_steps": np.int64(5), "rank": np.int32(1), "world_size": np.int32(2), "frames": range(2)}
+    numpy_loader = loader_of(root, {"arm": np.int64(2), "hand": np.float32(1)}, **numbers)
     for loader, name in ((plain, "plain.json"), (numpy_loader, "numpy.json")):
         loader.save(tmp_path / name)
     assert (tmp_path / "numpy.json").read_bytes() == (tmp_path / "plain.json").read_bytes()
@@ -138,7 +136,7 @@ def test_another_system_than_linux_is_one_sentence(root: Path, tmp_path: Path, m
 
 def test_a_file_defines_the_samples_of_its_run(root: Path, tmp_path: Path) -> None:
     loader_of(root, [(8, {"arm": 1}), (None, {"hand": 1})]).save(tmp_path / "loader.json")
-    for name in ("batch_size", "seed", "filters", "horizon"):
+    for name in ("batch_size", "seed", "select", "action"):
         with pytest.raises(ArgumentError, match=rf"{name}: .*loader\.json defines it"):
             load_loader(tmp_path / "loader.json", **{name: 8})  # type: ignore[arg-type]
 
@@ -173,8 +171,8 @@ def test_ranges_of_very_many_episodes_come_back_from_the_file(root: Path, tmp_pa
 def test_a_file_that_could_not_be_read_again_is_not_written(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream.loader.state._MAX_FILE_BYTES", 1000)
-    with pytest.raises(ArgumentError, match="at most 1,000; give episodes and keep_ranges as files"):
+    monkeypatch.setattr("stream.loader.state._MAX_FILE_BYTES", 100)
+    with pytest.raises(ArgumentError, match="at most 100; give episodes and keep_ranges as files"):
         loader_of(root).save(tmp_path / "loader.json")
     assert list(tmp_path.iterdir()) == []
 

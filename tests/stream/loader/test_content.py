@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,19 @@ import pytest
 
 import stream
 from pairstream.replay.command import main as replay
-from stream import ArgumentError, Frames, Loader, Normalize, Select, digest, load_loader, load_normalize, make_loader
+from stream import (
+    ArgumentError,
+    Frames,
+    Loader,
+    Normalize,
+    Select,
+    Vector,
+    digest,
+    load_loader,
+    load_normalize,
+    make_loader,
+)
+from stream.format.names import VECTORS
 from stream.loader.sample_spec import SampleSpec
 from tests.stream.index_root import write_dataset
 from tests.stream.transforms import Halve
@@ -26,13 +39,12 @@ def load(root: Path, mixture: Any = "bridge,kuka", **arguments: Any) -> Loader:
 def normalisations(root: Path, folder: Path) -> dict[str, Any]:
     """Return the forms of ``normalize=``; the last have numbers that this loader's data do not give."""
     load(root, "bridge,kuka,rt1", normalize={"method": "min_max", "clip": 2.0}).normalize.save(folder / "n.json")  # type: ignore[union-attr]
+    late = Select(where=[("step", ">", 2)])
     return {
         "a method": "q01_q99",
         "settings": {"method": "mean_std", "over": "samples", "leave": ["x"]},
         "a file": load_normalize(folder / "n.json"),
-        "another loader's": load(
-            root, select=Select(where=[("step", ">", 2)]), normalize={"over": "samples"}
-        ).normalize,
+        "another loader's": load(root, select=late, normalize={"over": "samples"}).normalize,
     }
 
 
@@ -83,19 +95,23 @@ def test_a_damaged_normalisation_of_loader_json_is_refused(oxe_root: Path, tmp_p
 CHANGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"normalize": "q01_q99"}, {"normalize": "mean_std"}, "normalize: 'mean_std of .*' was 'q01_q99 of .*'"),
     ({"normalize": "q01_q99"}, {}, "normalize: None was 'q01_q99 of .*'"),
-    ({"frames": {"size": (8, 8)}}, {"frames": {"size": (9, 8)}}, r"image_size: \[9, 8\] was \[8, 8\]"),
-    ({"frames": {"size": (8, 9)}}, {"frames": {"size": (8, 9), "fit": "pad"}}, "image_fit: 'pad' was 'stretch'"),
+    ({"frames": {"size": (8, 8)}}, {"frames": {"size": (9, 8)}}, r"frames.size: \[9, 8\] was \[8, 8\]"),
+    ({"frames": {"size": (8, 9)}}, {"frames": {"size": (8, 9), "fit": "pad"}}, "frames.fit: 'pad' was 'stretch'"),
     (
         {"frames": {"size": (8, 9), "filter": "lanczos"}},
         {"frames": {"size": (8, 9)}},
-        "image_filter: 'area' was 'lanczos'",
+        "frames.filter: 'area' was 'lanczos'",
     ),
-    ({"frames": {"cameras": ["primary"]}}, {}, r"cameras: None was \['primary'\]"),
-    ({"action": None, "state": None, "language": None}, {}, "metadata: 'full' was 'none'"),
-    ({"action": 3}, {"action": {"steps": 4, "start": 1}}, "action_from: 1 was 0; horizon: 4 was 3"),
-    ({}, {"state": 2}, "state_horizon: 2 was 1"),
+    ({"frames": {"cameras": ["primary"]}}, {}, r"frames.cameras: None was \['primary'\]"),
+    (
+        {"action": None, "state": None, "language": None},
+        {},
+        r"action: 'Vector\(...\)' was None; state: 'Vector\(...\)' was None; language: 'language' was None",
+    ),
+    ({"action": 3}, {"action": {"steps": 4, "start": 1}}, "action.steps: 4 was 3; action.start: 1 was 0"),
+    ({}, {"state": 2}, "state.steps: 2 was None"),
     ({}, {"columns": ["is_first"]}, r"columns: \['is_first'\] was \[\]"),
-    ({"state": {"space": "eef", "on_unknown_units": "keep"}}, {}, "state_space: None was 'eef'"),
+    ({"state": {"space": "eef", "on_unknown_units": "keep"}}, {}, "state.space: None was 'eef'"),
     ({"transforms": [Halve()]}, {}, r"transforms: \[\] was \['Halve'\]"),
 ]
 
@@ -113,12 +129,25 @@ def test_a_state_names_what_differs_in_the_content_of_batches(
     assert re.search(f"but of other batches: {message}$", record.getMessage())
 
 
+def test_a_state_names_what_differs_in_the_members_own_choices(
+    oxe_root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, same, now = (load(oxe_root, {"bridge": {"action": {"steps": steps}}, "kuka": 1}) for steps in (2, 2, 3))
+    assert same.step_of(before.state_at(3)) == 3 and not caplog.records
+    assert now.step_of(before.state_at(3)) == 3
+    message = "members: {'bridge': {'action': {'steps': 3}}} was {'bridge': {'action': {'steps': 2}}}"
+    assert caplog.records[0].getMessage().endswith(f"but of other batches: {message}")
+
+
 def test_every_argument_that_defines_samples_is_of_their_order_or_of_their_content() -> None:
-    order = {"seed", "shuffle", "samples_per_episode", "passes", "min_actions", "sample_weights"}
-    order |= {"filters", "episodes", "keep_ranges"}
-    only_which_datasets_load = {"missing", "unmapped", "unknown_units"}
+    order = {"seed", "shuffle", "samples_per_episode", "num_epochs", "select", "sample_weights"}
+    no_effect = {"frames.decode", "frames.on_missing_camera"}
+    only_which_datasets_load = {f"{name}.{field}" for name in VECTORS for field in ("on_unmapped", "on_unknown_units")}
+    names = {field.name for field in fields(SampleSpec)} - order
+    for name, value in {"frames": Frames, "action": Vector, "state": Vector}.items():
+        names |= {f"{name}.{field.name}" for field in fields(value)}
     content = {*SampleSpec(frames=Frames(size=(8, 8))).content}
-    assert content == {*SampleSpec.__dataclass_fields__} - order - only_which_datasets_load
+    assert content == names - {"frames"} - no_effect - only_which_datasets_load
 
 
 def test_a_normalisation_is_described_by_all_of_its_numbers(oxe_root: Path) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import simplejpeg
 
-from stream import Frames, Loader, make_loader
+from stream import Frames, Loader, Vector, make_loader
 from stream.base.errors import ArgumentError, FormatError
 from stream.format.manifest import encode_manifest, read_manifest
 from stream.loader.episode import Episode
@@ -137,6 +137,14 @@ def test_a_frame_of_another_size_is_an_error(tmp_path: Path) -> None:
     (folder / "dataset.json").write_bytes(encode_manifest(changed))
     with pytest.raises(FormatError, match=r"row 0 of records: a frame cannot be decoded \(it is \(8, 16, 3\)"):
         loader_of(tmp_path, names=("arm",)).episode("arm", 0)
+
+
+def test_an_episode_of_a_loader_of_clips_has_all_of_its_frames(frames_root: Path) -> None:
+    frames, intervals = Frames.clip(3, rate=2.5), Vector(between="frames")
+    clips = make_loader(frames_root, "bridge", batch_size=4, frames=frames, action=intervals)
+    plain = make_loader(frames_root, "bridge", batch_size=4)
+    np.testing.assert_array_equal(clips.episode("bridge", 1).frames, plain.episode("bridge", 1).frames)
+    assert clips.episode("bridge", 1).frame_steps.tolist() == plain.episode("bridge", 1).frame_steps.tolist()
 
 
 def test_an_episode_has_the_frames_of_all_cameras(frames_root: Path) -> None:

@@ -170,16 +170,13 @@ def test_transforms_run_where_the_batch_is_made(oxe_root: Path) -> None:
 
 
 def test_random_transforms_draw_the_same_at_a_step_and_other_at_another(oxe_root: Path) -> None:
-    loaders = [
-        loader_of(oxe_root, num_workers=n, transforms=[Noise()], action=None, state=None, language=None) for n in (0, 2)
-    ]
+    arguments: Any = {"transforms": [Noise()], "action": None, "state": None, "language": None}
+    loaders = [loader_of(oxe_root, num_workers=num_workers, **arguments) for num_workers in (0, 2)]
     drawn = [[batch["noise"].copy() for _, batch in zip(range(5), loader, strict=False)] for loader in loaders]
     np.testing.assert_array_equal(drawn[0], drawn[1])
     np.testing.assert_array_equal(loaders[0].batch_at(4)["noise"], drawn[1][4])
     assert len({noise.tobytes() for noise in drawn[0]}) == 5
-    other_rank = loader_of(
-        oxe_root, rank=1, world_size=2, transforms=[Noise()], action=None, state=None, language=None
-    ).batch_at(4)
+    other_rank = loader_of(oxe_root, rank=1, world_size=2, **arguments).batch_at(4)
     assert not np.array_equal(other_rank["noise"], drawn[0][4][:24])
 
 

@@ -38,20 +38,16 @@ def test_a_weight_too_small_to_be_drawn_is_refused_with_the_members(oxe_root: Pa
         ({"seed": 1.5}, "seed=1.5; expected a whole number"),
         ({"seed": True}, "seed=True"),
         ({"samples_per_episode": -1}, "samples_per_episode=-1; expected a whole number >= 0"),
-        ({"action": 0}, "horizon=0; expected a whole number >= 1"),
-        ({"action": 10**9}, "horizon=1000000000; at most 100,000"),
-        (
-            {"columns": ["reward"], "action": None, "state": None, "language": None},
-            "columns=.*with metadata='none' a batch has none of them",
-        ),
-        ({}, "metadata='all'; expected one of full, dataset_only, none"),
-        ({"action": "last"}, "action='last'; expected one of window, sum, mean, first"),
+        ({"action": 0}, "action: steps=0; expected a whole number >= 1"),
+        ({"action": 10**9}, "action: steps=1000000000; at most 100,000"),
+        ({"action": {"reduce": "last"}}, "action: reduce='last'; expected one of None, 'sum', 'mean', 'first'"),
         ({"columns": "reward"}, "columns='reward'; expected a list"),
-        ({"action": {"columns": ["reward"]}}, "action_columns=.*expected a mapping of dataset names"),
-        ({"state": {"columns": "reward"}}, "state_columns=.*expected a mapping of dataset names"),
+        ({"action": {"columns": 3}}, "action: columns=3; expected a list of columns, or a mapping of dataset names"),
+        ({"state": {"columns": "reward"}}, "state: columns='reward'; expected a list of columns, or a mapping of"),
         ({"shuffle": "yes"}, "shuffle='yes'"),
         ({"select": {"where": [("nothing", "==", 1)]}}, "no column 'nothing'"),
-        ({"select": {"where": {"rt1": [("step", "==", 1)]}}}, "filters: no member 'rt1'"),
+        ({"select": {"where": {"rt1": [("step", "==", 1)]}}}, "where: no member 'rt1'"),
+        ({"action": {"columns": {"brigde": ["reward"]}}}, "action=.*: no member 'brigde'; did you mean 'bridge'"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused(oxe_root: Path, options: dict[str, Any], message: str) -> None:
@@ -62,7 +58,6 @@ def test_an_option_that_cannot_be_is_refused(oxe_root: Path, options: dict[str, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"action": {"columns": {"brigde": ["reward"]}}}, "action_columns: no member 'brigde'; did you mean 'bridge'"),
         ({"state": {"columns": {"bridge": ["nothing"]}}}, "dataset bridge: state: no column 'nothing'"),
         ({"columns": ["nothing"]}, "columns: no dataset of the mixture has 'nothing'"),
         ({"columns": ["step"]}, r"columns: 'step' is a key of the batch already.*write episodes\.step, steps\.step"),
@@ -96,7 +91,7 @@ def test_the_order_of_the_same_arguments_is_the_same(oxe_root: Path) -> None:
     assert order_text(oxe_root) == order_text(oxe_root, {"bridge": 10, "kuka": 20})
     assert order_text(oxe_root, {"kuka": 2, "bridge": 1}) != order_text(oxe_root)
     values = [{3, 1, 2}, (1, 2, 3), [1, 2, 3]]
-    assert len({order_text(oxe_root, filters=[("step", "in", value)]) for value in values}) == 1
+    assert len({order_text(oxe_root, select=Select(where=[("step", "in", value)])) for value in values}) == 1
 
 
 def rewritten(root: Path, change: Any, name: str = "bridge") -> None:
@@ -132,12 +127,12 @@ def another_column(kind: Any, column: str) -> Any:
 
 
 def test_another_column_ends_a_run_only_if_it_chooses_samples(copied: Path) -> None:
-    filters = [("steps.language", "!=", "x")]
-    plain, chosen = (mix(copied, "bridge", select=Select(where=argument)).fingerprint() for argument in (None, filters))
+    select = Select(where=[("steps.language", "!=", "x")])
+    plain, chosen = (mix(copied, "bridge", select=argument).fingerprint() for argument in (Select(), select))
     for column in ("language", "action"):
         rewritten(copied, another_column("steps", column))
     assert mix(copied, "bridge").fingerprint() == plain
-    assert mix(copied, "bridge", select=Select(where=filters)).fingerprint() != chosen
+    assert mix(copied, "bridge", select=select).fingerprint() != chosen
 
 
 @pytest.mark.parametrize(
@@ -159,7 +154,7 @@ def test_frames_that_may_be_missing_are_bound_to_their_order(frames_root: Path, 
 
     assert step_of_another() == 3
     rewritten(tmp_path, lambda m: m.model_copy(update={"left_out": {"missing_camera": 1}}), "viola")
-    with pytest.raises(StateError, match=r"frames that must exist, by cameras= and frames=: .* was "):
+    with pytest.raises(StateError, match=r"frames that must exist, by frames=: .* was "):
         step_of_another()
     before = mix(tmp_path, "viola").fingerprint()["datasets"]["viola"]["data"]
     rewritten(tmp_path, another_column("records", "num_bytes"), "viola")
@@ -169,7 +164,7 @@ def test_frames_that_may_be_missing_are_bound_to_their_order(frames_root: Path, 
 
 def test_choices_of_the_call_and_of_the_member_are_both_bound(oxe_root: Path) -> None:
     def bound(of_member: Any, common: Any) -> str:
-        member = {"bridge": {"weight": 1, "filters": of_member}}
+        member = {"bridge": {"weight": 1, "select": {"where": of_member}}}
         return json.dumps(mix(oxe_root, member, select=Select(where=common)).fingerprint())
 
     first, second, third = ([("step", ">", number)] for number in (-1, -2, -3))
@@ -185,8 +180,8 @@ def test_the_overview_has_the_episodes_and_what_each_condition_leaves_out(oxe_ro
     shown = data.overview()["bridge"]
     assert shown["ranges"] == {"train": [[0, 1], [2, 4]]}
     assert shown["episodes"] == shown["remaining_episodes"] == 3
-    assert shown["left_out_by_condition"] == {"filters: step > 1": 6, "filters: step < 4": 3}
-    assert shown["left_out"] == {"select": {"where": 9}}
+    assert shown["left_out_by_condition"] == {"where: step > 1": 6, "where: step < 4": 3}
+    assert shown["left_out"] == {"where": 9}
     names = data.sample_index.splits[0].episodes.arrow()["episode_id"].to_pylist()
     kept = mix(oxe_root, "bridge", select=Select(episodes={"bridge": names[:2]})).overview()["bridge"]
     assert (kept["episodes"], kept["remaining_episodes"]) == (4, 2)

@@ -24,7 +24,7 @@ OBJECTS: list[Any] = [
     Frames(range(3), cameras={"view": ("left", "right")}, size={"view": (8, 8)}, decode="device"),
     Frames.clip(4, rate=2.5, start=-0.4, edges="repeat"),
     Vector(),
-    Vector(np.int64(16), start="-0.2 s", space="oxe", on_unmapped="mask", on_unknown_units="keep"),
+    Vector(np.int64(16), start="-0.2 s", space="oxe", on_unmapped="mask", on_unknown_units="keep"),  # type: ignore[arg-type]
     Vector(columns={"bridge": [("state", range(3)), "reward"]}),
     Vector(columns=["reward"], reduce="mean"),
     Vector(between="frames"),
@@ -48,7 +48,7 @@ def test_an_object_is_its_repr_its_yaml_and_its_json(value: Any) -> None:
 def test_short_forms_and_mappings_are_the_objects(frames_root: Path) -> None:
     objects = {"frames": Frames([-1, 0]), "action": Vector(4), "state": Vector(2, start=-1), "num_workers": Workers(0)}
     short = {"frames": [-1, 0], "action": 4, "state": {"steps": 2, "start": -1}, "num_workers": 0}
-    loaders = [make_loader(frames_root, "bridge", batch_size=4, **arguments) for arguments in (objects, short)]  # type: ignore[arg-type]
+    loaders = [make_loader(frames_root, "bridge", batch_size=4, **arguments) for arguments in (objects, short)]
     assert loaders[0].spec == loaders[1].spec and loaders[0].fingerprint == loaders[1].fingerprint
     assert digest(loaders[0].batch_at(3)) == digest(loaders[1].batch_at(3))
     seconds = make_loader(frames_root, "bridge", batch_size=4, action="1s")
@@ -107,7 +107,8 @@ def test_a_member_has_its_own_select_frames_and_vectors(frames_root: Path) -> No
 def test_a_choice_without_names_is_of_every_dataset(frames_root: Path) -> None:
     for select in (Select(episodes=["*"]), Select(keep_ranges={"*": [[0, 4]]}), Select(where=[("step", "<", 4)])):
         both = make_loader(frames_root, "bridge,kuka", batch_size=4, select=select)
-        by_name = {name: {"bridge": value, "kuka": value} for name, value in select.chosen().items() if name != "where"}
+        chosen = {name: value for name, value in select.chosen().items() if name != "where"}
+        by_name: Any = {name: {"bridge": value, "kuka": value} for name, value in chosen.items()}
         named = make_loader(frames_root, "bridge,kuka", batch_size=4, select=Select(**by_name) if by_name else select)
         assert both.sizes == named.sizes and all(both.sizes.values())
 
@@ -125,7 +126,6 @@ CALLS: list[tuple[dict[str, Any], str]] = [
     ({"frame": [0]}, "unknown argument 'frame'; did you mean 'frames'?"),
     ({"actions": 3}, "unknown argument 'actions'; did you mean 'action'?"),
     ({"batchsize": 3}, "did you mean 'batch_size'?"),
-    ({"frames": None}, "frames=None; expected stream.Frames(...)"),
     ({"frames": 3}, "frames: frames=3; expected a list of"),
     ({"frames": {"stes": [0]}}, "frames: stream.Frames: unknown argument 'stes'; did you mean 'steps' or 'times'?"),
     ({"frames": {"size": 224}}, "frames: size=224; expected (height, width) in pixels"),
@@ -136,12 +136,13 @@ CALLS: list[tuple[dict[str, Any], str]] = [
     ({"action": Frames([0])}, "action=Frames([0]); expected stream.Vector(...)"),
     ({"action": -1}, "action: steps=-1; expected a whole number >= 1"),
     ({"action": "sum"}, "action: steps='sum'; expected steps, or seconds above 0 such as '0.6s'"),
-    ({"action": {"space": "eef"}}, "action=Vector(space='eef'): expected None or one of oxe, eef_delta, joint"),
+    ({"action": {"space": "xyz"}}, "action: space='xyz'; expected one of None, 'oxe', 'eef_delta', 'joint', 'eef'"),
     ({"action": {"reduce": "window"}}, "action: reduce='window'; expected one of None, 'sum', 'mean', 'first'"),
     ({"action": {"reduce": "sum", "space": "oxe"}}, "reduce='sum' with space='oxe'"),
     ({"action": {"reduce": "mean", "start": 1}}, "start=1 with reduce='mean'"),
     ({"action": {"between": "frames", "steps": 3}}, "between='frames' with steps"),
     ({"action": {"between": "frames"}, "frames": [0]}, "expected two or more at fixed, ascending steps"),
+    ({"action": {"between": "frames"}, "frames": ["0..2"]}, "a range such as '0..15' draws one frame"),
     ({"action": {"between": "frames"}, "frames": [0, "goal"]}, "expected two or more at fixed, ascending steps"),
     ({"action": {"on_unknown_units": "refuse"}}, "on_unknown_units='refuse'; expected one of 'error', 'keep'"),
     ({"state": {"reduce": "mean"}}, "only the action has a reduction"),
@@ -160,7 +161,7 @@ CALLS: list[tuple[dict[str, Any], str]] = [
 ]
 """Wrong calls, and a part of their message."""
 MEMBERS: list[tuple[Any, str]] = [
-    ({"select": {"where": [("step", ">", 3)]}}, "filters"),
+    ({"filters": [("step", ">", 3)]}, "filters: write select: {where: ...}"),
     ({"select": {"were": []}}, "members.bridge: select: stream.Select: unknown argument 'were'; did you mean 'where'?"),
     ({"frames": {"size": (8, 8)}}, "frames.size: all members have the same; give size to make_loader"),
     ({"action": {"space": "oxe"}}, "action.space: all members have the same"),
@@ -183,10 +184,16 @@ def test_a_wrong_member_names_itself(frames_root: Path, entry: Any, message: str
         make_loader(frames_root, {"bridge": entry}, batch_size=4)
 
 
+def test_a_member_that_does_not_fit_the_call_names_itself(frames_root: Path) -> None:
+    message = "mixture: bridge: action: start=-1 with reduce='mean'"
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        make_loader(frames_root, {"bridge": {"action": {"start": -1}}}, batch_size=4, action=Vector(reduce="mean"))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Frames([0], ["primary"]), "stream.Frames([0], ['primary']): expected names of arguments: steps, "),  # type: ignore[misc]
+        (lambda: Frames([0], ["primary"]), "stream.Frames([0], ['primary']): expected names of arguments: steps, "),  # type: ignore[call-arg]
         (lambda: Frames(image_size=(8, 8)), "stream.Frames: unknown argument 'image_size'"),  # type: ignore[call-arg]
         (lambda: Vector(horizon=3), "stream.Vector: unknown argument 'horizon'"),  # type: ignore[call-arg]
         (lambda: Frames.clip(0, rate=5), "num_frames=0; expected a whole number >= 1"),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream import load_loader, make_loader, samples
+from stream import Select, load_loader, make_loader, samples
 from stream.base.errors import ArgumentError, StateError
 from stream.loader.loader import Loader
 from stream.order.mix import MixTable
@@ -81,13 +81,8 @@ def test_ranks_and_workers_share_the_batches_of_a_schedule(oxe_root: Path) -> No
 
 
 def test_a_step_far_away_looks_up_no_more_than_the_first(oxe_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = load(
-        oxe_root,
-        [(10**8, {"bridge": 1, "kuka": 1}), (None, {"kuka": 1, "rt1": 2})],
-        action=None,
-        state=None,
-        language=None,
-    )
+    schedule = [(10**8, {"bridge": 1, "kuka": 1}), (None, {"kuka": 1, "rt1": 2})]
+    loader = load(oxe_root, schedule, action=None, state=None, language=None)
     looked_up: list[int] = []
 
     def counted(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -125,9 +120,8 @@ def test_a_state_is_refused_only_where_the_schedules_differ_before_its_step(oxe_
 
 
 def test_a_schedule_survives_saving(oxe_root: Path, tmp_path: Path) -> None:
-    loader = load(
-        oxe_root, [(5, {"bridge": "size", "kuka": 2}), (None, {"kuka": {"select": {"where": [("step", ">", 1)]}}})]
-    )
+    later = {"kuka": {"select": Select(where=[("step", ">", 1)])}}
+    loader = load(oxe_root, [(5, {"bridge": "size", "kuka": 2}), (None, later)])
     loader.save(tmp_path / "loader.json")
     loaded = load_loader(tmp_path / "loader.json")
     assert loaded.state_at(9) == loader.state_at(9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stream import Normalize, Vector, load_normalize, make_loader
+from stream import Normalize, Select, Vector, load_normalize, make_loader
 from stream.base.errors import ArgumentError, StateError
 from stream.format.names import TableKind
 from stream.format.spaces import EEF_NAMES
@@ -32,23 +33,22 @@ def column(loader: Any, dataset: str, name: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("options", "names"),
+    ("spaces", "names"),
     [
-        ({"action": {"space": "oxe"}, "state": {"space": "eef"}}, ("action_oxe", "state_eef")),
-        ({"action": {"space": "eef_delta"}}, ("action_eef_delta", "state")),
+        ({"action": "oxe", "state": "eef"}, ("action_oxe", "state_eef")),
+        ({"action": "eef_delta", "state": None}, ("action_eef_delta", "state")),
     ],
 )
 def test_batches_have_the_derived_columns_and_mask_what_is_nan(
-    frames_root: Path, options: Any, names: tuple[str, str]
+    frames_root: Path, spaces: Any, names: tuple[str, str]
 ) -> None:
     loader = make_loader(
         frames_root,
         MAPPED,
         batch_size=64,
         frames=(0,),
-        action=Vector(4, start=-1),
-        state=Vector(2, start=-1),
-        **options,
+        action=Vector(4, start=-1, space=spaces["action"], on_unknown_units="keep"),
+        state=Vector(2, start=-1, space=spaces["state"], on_unknown_units="keep"),
     )
     batch = loader.batch_at(0)
     seen_nan = False
@@ -77,8 +77,8 @@ def test_every_dataset_maps_or_is_named_with_its_reason(oxe_root: Path) -> None:
         make_loader(oxe_root, dict.fromkeys(NAMES, 1), batch_size=29, action=Vector(space="oxe"))
     message = str(error.value)
     assert message.startswith(f"{len(NOT_MAPPED)} of 29 datasets do not map")
-    assert all(f"{name}: action_space='oxe': " in message for name in NOT_MAPPED)
-    assert "unmapped='mask'" in message and "pick-and-place" in message
+    assert all(f"{name}: action=Vector(space='oxe'): " in message for name in NOT_MAPPED)
+    assert "on_unmapped='mask'" in message and "pick-and-place" in message
 
 
 def test_datasets_that_do_not_map_are_masked_or_left_out(oxe_root: Path) -> None:
@@ -94,13 +94,15 @@ def test_datasets_that_do_not_map_are_masked_or_left_out(oxe_root: Path) -> None
     dropped = make_loader(oxe_root, weights, batch_size=25, action=Vector(space="oxe", on_unmapped="drop"))
     assert set(dropped.dataset_names) == set(NAMES) - NOT_MAPPED
     assert dropped.batch_at(0)["action_mask"].any()
-    with pytest.raises(ArgumentError, match="leaves no dataset"):
-        make_loader(oxe_root, {"tidybot": 1}, batch_size=1, action=Vector(space="oxe", on_unmapped="drop"))
+    # robo_set has no action in oxe, and rt1 no joints.
+    for names, state in (("tidybot", None), ("robo_set,rt1", Vector(space="joint", on_unmapped="drop"))):
+        with pytest.raises(ArgumentError, match="leaves no dataset"):
+            make_loader(oxe_root, names, batch_size=1, action=Vector(space="oxe", on_unmapped="drop"), state=state)
 
 
 def test_unknown_units_are_refused_unless_kept(oxe_root: Path) -> None:
     weights = {"rt1": 1, "toto": 1, "berkeley_autolab_ur5": 1}
-    with pytest.raises(ArgumentError, match="unknown_units='keep'") as error:
+    with pytest.raises(ArgumentError, match="on_unknown_units='keep'") as error:
         make_loader(oxe_root, weights, batch_size=3, action=Vector(space="eef_delta"))
     assert "toto: x, y, z, roll, pitch, yaw" in str(error.value) and "rt1" not in str(error.value)
     kept = make_loader(oxe_root, weights, batch_size=3, action=Vector(space="eef_delta", on_unknown_units="keep"))
@@ -128,8 +130,9 @@ def test_a_gripper_is_1_when_open(oxe_root: Path) -> None:
 
 @pytest.mark.parametrize("per", ["dataset", "mixture"])
 def test_statistics_are_those_of_the_space(oxe_root: Path, tmp_path: Path, per: Any) -> None:
-    options: Any = {"batch_size": 16, "action": {"steps": 2, "space": "oxe"}, "state": {"space": "eef"}}
-    loader = make_loader(oxe_root, {"rt1": 1, "bridge": 1}, **options)
+    options: Any = {"batch_size": 16, "state": {"space": "eef", "on_unknown_units": "keep"}}
+    action = Vector(2, space="oxe", on_unknown_units="keep")
+    loader = make_loader(oxe_root, {"rt1": 1, "bridge": 1}, action=action, **options)
     transform = Normalize(loader, per=per, leave=())
     columns = {name: column(loader, name, "action_oxe") for name in loader.dataset_names}
     for name in loader.dataset_names:
@@ -139,7 +142,7 @@ def test_statistics_are_those_of_the_space(oxe_root: Path, tmp_path: Path, per: 
         np.testing.assert_allclose(statistics.std, np.nanstd(values.astype(np.float64), axis=0), rtol=1e-5)
         np.testing.assert_allclose(statistics.q99, np.nanquantile(values.astype(np.float64), 0.99, axis=0), rtol=1e-5)
     transform.save(tmp_path / "norm.json")
-    other_space = make_loader(oxe_root, {"rt1": 1, "bridge": 1}, **{**options, "action": {"space": "eef_delta"}})
+    other_space = make_loader(oxe_root, {"rt1": 1, "bridge": 1}, action=replace(action, space="eef_delta"), **options)
     with pytest.raises(ArgumentError, match="action_eef_delta"):
         load_normalize(tmp_path / "norm.json", other_space)
     assert load_normalize(tmp_path / "norm.json", loader).tables["action"].scale.tolist()
@@ -148,11 +151,11 @@ def test_statistics_are_those_of_the_space(oxe_root: Path, tmp_path: Path, per: 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"action": {"space": "eef"}}, "expected one of None, oxe, eef_delta, joint"),
-        ({"state": {"space": "oxe"}}, "expected one of None, eef, joint"),
-        ({"action": {"space": "oxe", "on_unmapped": "skip"}}, "expected one of error, mask, drop"),
-        ({"action": {"space": "oxe", "on_unknown_units": True}}, "expected one of refuse, keep"),
-        ({"action": {"space": "oxe", "reduce": "sum"}}, "take action_space='eef_delta'"),
+        ({"action": {"space": "pose"}}, "expected one of None, .oxe., .eef_delta., .joint., .eef."),
+        ({"state": {"space": "oxe"}}, "expected None or one of eef, joint"),
+        ({"action": {"space": "oxe", "on_unmapped": "skip"}}, "expected one of 'error', 'mask', 'drop'"),
+        ({"action": {"space": "oxe", "on_unknown_units": True}}, "expected one of 'error', 'keep'"),
+        ({"action": {"space": "oxe", "reduce": "sum"}}, "take space='eef_delta'"),
     ],
 )
 def test_wrong_arguments_are_named(oxe_root: Path, options: Any, says: str) -> None:
@@ -160,27 +163,23 @@ def test_wrong_arguments_are_named(oxe_root: Path, options: Any, says: str) -> N
         make_loader(oxe_root, {"rt1": 1}, batch_size=2, **options)
 
 
-@pytest.mark.parametrize("min_actions", [1, 2])
-def test_steps_that_a_space_drops_are_no_samples(frames_root: Path, min_actions: int) -> None:
+@pytest.mark.parametrize("num_actions", [1, 2])
+def test_steps_that_a_space_drops_are_no_samples(frames_root: Path, num_actions: int) -> None:
     # The first is without an action at the end of an episode, the second at its begin.
     names = ["bridge", "ucsd_kitchen_dataset_converted_externally_to_rlds"]
-    arguments: Any = {
-        "batch_size": 16,
-        "frames": (0,),
-        "action": min_actions,
-        "num_epochs": 1,
-        "select": {"min_future_actions": min_actions},
-    }
-    loader = make_loader(frames_root, names, action=Vector(space="eef_delta", on_unknown_units="keep"), **arguments)
+    arguments: Any = {"batch_size": 16, "frames": (0,), "num_epochs": 1}
+    action = Vector(num_actions, space="eef_delta", on_unknown_units="keep")
+    select = Select(min_future_actions=num_actions)
+    loader = make_loader(frames_root, names, action=action, select=select, **arguments)
     assert all(batch["action_mask"].any(axis=2).all() for batch in loader)
     overview = loader.describe()
     for name in names:
-        assert overview[name]["left_out"] == {"actions": min_actions * overview[name]["episodes"]}
-    arguments["min_actions"] = 1
-    own_columns = {"bridge": ["action/world_vector"]}
-    kept = make_loader(frames_root, "bridge", action=Vector(space="eef_delta", columns=own_columns), **arguments)
+        assert overview[name]["left_out"] == {"actions": num_actions * overview[name]["episodes"]}
+    action = Vector(num_actions, space="eef_delta")
+    own_columns = replace(action, columns={"bridge": ["action/world_vector"]})
+    kept = make_loader(frames_root, "bridge", action=own_columns, **arguments)
     assert kept.describe()["bridge"]["left_out"] == {}
-    dropped = make_loader(frames_root, "bridge", action=Vector(space="eef_delta"), **arguments)
-    message = "steps at either end of an episode that min_actions= and action_space= leave out"
+    dropped = make_loader(frames_root, "bridge", action=action, **arguments)
+    message = "steps at either end of an episode that min_future_actions and the space of the action leave"
     with pytest.raises(StateError, match=message):
         kept.step_of(dropped.state_at(0))

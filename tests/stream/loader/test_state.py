@@ -48,15 +48,15 @@ def changed(bound: dict[str, Any], *path: Any, value: Any) -> dict[str, Any]:
         (("shuffle",), "none", "shuffle: 'global' was 'none'"),
         (("samples_per_episode",), 2, "samples_per_episode: 0 was 2"),
         (("batch_size",), 32, "batch_size: 64 was 32"),
-        (("passes",), "complete passes", "passes: None was 'complete passes'"),
+        (("num_epochs",), "complete epochs", "num_epochs: None was 'complete epochs'"),
         (("datasets", "bridge", "index"), 1, "position in the mixture: 0 was 1 (bridge)"),
         (("datasets", "bridge", "version"), "0.2.0", "version: '0.1.0' was '0.2.0' (bridge)"),
         (("datasets", "kuka", "split"), "train[:50%]", "split: 'train' was 'train[:50%]' (kuka)"),
-        (("datasets", "kuka", "filters"), None, """filters: ["('step', '>', 1)"] was None (kuka)"""),
+        (("datasets", "kuka", "where"), None, """where: ["('step', '>', 1)"] was None (kuka)"""),
         (("datasets", "kuka", "sample_weights"), "w2", "sample_weights: None was 'w2' (kuka)"),
         (("phases", 0, "weights", "kuka"), 0.5, "weight of 'kuka' in phase 1 of the mixture: "),
         (("datasets", "rt1"), None, "mixture: 'rt1' is new"),
-        (("datasets", "kuka", "data", "filters"), "0" * 16, "data of 'kuka', which were converted or labelled again: "),
+        (("datasets", "kuka", "data", "where"), "0" * 16, "data of 'kuka', which were converted or labelled again: "),
     ],
 )
 def test_a_state_of_another_order_is_described_by_arguments(
@@ -68,7 +68,7 @@ def test_a_state_of_another_order_is_described_by_arguments(
 
 
 def test_data_are_named_only_where_no_argument_of_their_dataset_differs(bound: dict[str, Any]) -> None:
-    other_order = changed(bound, "datasets", "kuka", "data", "filters", value="0" * 16)
+    other_order = changed(bound, "datasets", "kuka", "data", "where", value="0" * 16)
     for member in ("bridge", "kuka", "rt1"):
         other_order = changed(other_order, "datasets", member, "split", value="test")
     with pytest.raises(StateError, match=r"samples: split: 'train' was 'test'\. Make the loader with the arguments"):
@@ -81,7 +81,7 @@ def test_missing_and_further_datasets_are_named_and_few_of_many_differences(boun
         read_state(make_state(3, fewer), bound)
     with pytest.raises(StateError, match="samples: mixture: 'rt1' is in the state only"):
         read_state(make_state(3, bound), fewer)
-    with pytest.raises(StateError, match=r"passes: .*; and \d+ more\. Make"):
+    with pytest.raises(StateError, match=r"num_epochs: .*; and \d+ more\. Make"):
         read_state(make_state(3, dict.fromkeys(bound, "x")), {**bound, "num_epochs": 2, "more": 1, "other": 2})
 
 

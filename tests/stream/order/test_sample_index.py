@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 
 from stream.base.errors import ArgumentError
 from stream.format.catalog import Catalog, Dataset
-from stream.order.filters import parse_filters
 from stream.order.member import OpenMember, touched_shards
 from stream.order.mixture import Member
 from stream.order.sample_index import SampleIndex
-from stream.order.select import Select
 from stream.order.splits import EpisodeRange
-from stream.order.window import resolve_windows
+from stream.sample.select import Select
+from stream.sample.window import resolve_windows
 from tests.stream.index_root import write_dataset
 
 LENGTHS = {"train": [[9, 2, 5, 12], [1, 7, 3, 4], [6, 8, 2, 11]], "test": [[4, 6], [3, 8], [1, 9]]}
@@ -35,14 +34,14 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return Catalog(folder.parents[1]).open("varied")
 
 
-def open_member(dataset: Dataset, split: str, *, filters: Any = None) -> OpenMember:
-    choices = parse_filters(filters, [dataset.name]).get(dataset.name, [])
-    (window,) = resolve_windows(None, [dataset.fields], [dataset.name])
+def open_member(dataset: Dataset, split: str, select: Select = Select()) -> OpenMember:
+    choices = select.choices([dataset.name]).get(dataset.name, [])
+    (window,) = resolve_windows([None], [dataset.fields], [dataset.name])
     return OpenMember(Member(dataset.name, split), dataset, window, choices=choices)
 
 
-def make_index(dataset: Dataset, split: str, *, filters: Any = None, **options: Any) -> SampleIndex:
-    return SampleIndex([open_member(dataset, split, select=Select(where=filters))], **options)
+def make_index(dataset: Dataset, split: str, *, where: Any = None, **options: Any) -> SampleIndex:
+    return SampleIndex([open_member(dataset, split, Select(where=where))], **options)
 
 
 def pairs_of_epoch(samples: SampleIndex, epoch: int = 0, *, shuffle: bool = False) -> list[tuple[str, int, int]]:
@@ -98,11 +97,11 @@ LATE = [("step", ">", 1000)]
 
 
 @pytest.mark.parametrize(
-    ("split", "filters", "message"),
+    ("split", "where", "message"),
     [
         ("train[:0]", None, r"'train\[:0\]' leaves no episode; splits converted: .*train \(12 episodes\)"),
-        ("train", LATE, r"has 12 episodes, but all samples are left out \(\d+ by filters: step > 1000\)"),
-        ("train[:50%]", LATE, r"has 6 episodes, but all samples are left out \(\d+ by filters: step > 1000\)"),
+        ("train", LATE, r"has 12 episodes, but all samples are left out \(\d+ by where: step > 1000\)"),
+        ("train[:50%]", LATE, r"has 6 episodes, but all samples are left out \(\d+ by where: step > 1000\)"),
         ("train[4:5]", None, "has 1 episodes, but these are all too short for a pair"),
         ("trian", None, "no split 'trian'"),
         ("train[5:100]", None, "the split has 12 episodes"),
@@ -110,10 +109,10 @@ LATE = [("step", ">", 1000)]
 )
 @pytest.mark.parametrize("samples_per_episode", [0, 2])
 def test_a_view_without_pairs_is_refused_with_the_number_of_episodes(
-    varied: Dataset, split: str, filters: Any, message: str, samples_per_episode: int
+    varied: Dataset, split: str, where: Any, message: str, samples_per_episode: int
 ) -> None:
     with pytest.raises(ArgumentError, match=f"dataset varied: split.*{message}"):
-        make_index(varied, split, filters=filters, samples_per_episode=samples_per_episode)
+        make_index(varied, split, where=where, samples_per_episode=samples_per_episode)
 
 
 def test_the_splits_are_those_that_samples_are_in(varied: Dataset) -> None:

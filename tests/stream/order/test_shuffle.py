@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream.order.shuffle import make_key, permute
+from stream.base.random_numbers import make_key
+from stream.order.shuffle import permute
 
 
 @given(size=st.integers(1, 3000), key=st.integers(0, 2**64 - 1))

@@ -23,10 +23,10 @@ def load(root: Path, **options: Any) -> Loader:
     return make_loader(root, WEIGHTS, **options)
 
 
-@pytest.mark.parametrize("action", ["window", "first", "mean"])
+@pytest.mark.parametrize("reduce", [None, "first", "mean"])
 @pytest.mark.parametrize("method", ["mean_std", "q01_q99"])
-def test_each_row_is_normalised_by_the_statistics_of_its_dataset(oxe_root: Path, method: Any, action: Any) -> None:
-    loader = load(oxe_root, action=action)
+def test_each_row_is_normalised_by_the_statistics_of_its_dataset(oxe_root: Path, method: Any, reduce: Any) -> None:
+    loader = load(oxe_root, action=Vector(reduce=reduce))
     transform = Normalize(loader, method=method)
     batch = loader.batch_at(0)
     before = {key: batch[key].copy() for key in ("action", "state")}
@@ -91,8 +91,8 @@ WRONG: list[tuple[str, Any]] = [
         ({}, {"keys": ("reward",)}, r"keys=\('reward',\); expected a list of 'action', 'state' or both"),
         ({}, {"keys": "action"}, "keys='action'; expected a list"),
         *(({}, {name: value}, f"{name}=") for name, value in WRONG),
-        ({"action": "sum"}, {}, "action='sum' have no statistics"),
-        ({"action": None, "state": None, "language": None}, {}, "metadata='none' has no action and state"),
+        ({"action": {"reduce": "sum"}}, {}, r"Vector\(reduce='sum'\) have no statistics"),
+        ({"action": None, "state": None}, {"keys": ["state"]}, "batches have no state, as make_loader has state=None"),
     ],
 )
 def test_what_has_no_statistics_is_refused(
@@ -151,7 +151,7 @@ def test_statistics_are_those_of_all_steps_together(
 
 
 def test_datasets_with_other_dimensions_are_not_taken_together(oxe_root: Path) -> None:
-    message = r"per='mixture': action of rt1 is .*, that of bridge is x, y, .*; take one action_space for all"
+    message = r"per='mixture': action of rt1 is .*, that of bridge is x, y, .*; take one space for all"
     with pytest.raises(ArgumentError, match=message):
         Normalize(make_loader(oxe_root, "bridge,rt1", batch_size=4), per="mixture")
 
@@ -309,8 +309,8 @@ def test_a_file_without_the_statistics_that_are_needed_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"action": "sum"}, "actions with action='sum' have no statistics"),
-        ({"action": None, "state": None, "language": None}, "metadata='none' has no action and state"),
+        ({"action": {"reduce": "sum"}}, r"actions of Vector\(reduce='sum'\) have no statistics"),
+        ({"action": None, "state": None}, "batches have no action, as make_loader has action=None"),
         ({"action": {"columns": {"bridge": [("action/rotation_delta", [0])]}}}, "names of the action of bridge"),
     ],
 )

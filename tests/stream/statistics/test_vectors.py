@@ -75,7 +75,7 @@ def test_a_derived_column_is_read_in_chunks_too(oxe_root: Path) -> None:
     check(over_samples, actions[drawn])
 
 
-def test_samples_are_those_that_filters_episodes_and_ranges_keep(root: Path) -> None:
+def test_samples_are_those_that_conditions_episodes_and_ranges_keep(root: Path) -> None:
     loader = load(root, "one", named=["one"], select=Select(where=[("step", ">=", 2)]), split="train[1:]")
     result = Normalize(loader, over="samples", keys=["action"]).statistics["action"]["one"]
     # Pairs of offset 2 from the second episode on, without their first two steps.

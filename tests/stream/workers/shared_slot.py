@@ -11,9 +11,10 @@ import grain
 import numpy as np
 
 from stream.batch.maker import BatchMaker, Setup
-from stream.batch.spec import Batch, Decode
+from stream.batch.spec import Batch
 from stream.loader.open_mixture import OpenMixture
 from stream.order.rows import ROW_TYPE, Rows
+from stream.sample.frames import Decode
 from stream.worker import pack
 from stream.workers.protocol import Reply, Request, SlotWriter, read_batch
 from stream.workers.ring import Slot

@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 import pytest
 
-from stream import WorkerError, digest, make_loader
+from stream import WorkerError, Workers, digest, make_loader
 from stream.base.errors import FormatError, RingError, StreamError
 from stream.loader.iterator import LoaderIterator
 from stream.storage.remote import RemoteError
@@ -369,9 +369,9 @@ def test_a_batch_that_was_forgotten_does_not_count_for_the_same_step_of_later(ox
         content = path.read_bytes()
         third = len(content) // 3
         path.write_bytes(content[:third] + bytes(third) + content[2 * third :])
-    arguments: Any = {"batch_size": 20, "on_error": "replace", "num_workers": {"prefetch": 1}, "num_epochs": 1}
-    loader = make_loader(tmp_path, "bridge", num_workers=1, **arguments)
-    alone = make_loader(tmp_path, "bridge", **arguments)
+    arguments: Any = {"batch_size": 20, "on_error": "replace", "num_epochs": 1}
+    loader = make_loader(tmp_path, "bridge", num_workers=Workers(1, prefetch=1), **arguments)
+    alone = make_loader(tmp_path, "bridge", num_workers=Workers(prefetch=1), **arguments)
     expected = next(iter(alone))
     assert alone.stats()["replaced"] > 0
     iterator = iter(loader)

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream import Frames, make_loader
-from stream.batch.spec import Batch, Decode
+from stream import make_loader
+from stream.batch.spec import Batch
 from stream.loader.open_mixture import OpenMixture
+from stream.sample.frames import Decode
 from stream.workers.protocol import ArrayLocation
 from tests.fixtures.parameters import long_but
 from tests.stream.workers.shared_slot import ROWS, Apply, Change, SlotOf, assert_same, larger, maker_of, rows_of
@@ -161,7 +162,7 @@ ENCODED = [keep, reorder, swap_views, masked, no_arrays, tensors]
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_what_a_transform_returns_comes_through_a_slot(data: OpenMixture, change: Change, decode: Decode) -> None:
-    maker = maker_of(data, change, frames=Frames(decode=decode))
+    maker = maker_of(data, change, decode=decode)
     slot = SlotOf(maker)
     for step in range(4):
         rows = rows_of(data, step)

@@ -84,7 +84,7 @@ def test_missing_shard_files_are_counted_and_named(copied: RldsDataset) -> None:
         find(copied).shards("train")
     assert str(caught.value) == (
         f"{copied.path}: 2 of 4 files of split train are missing: demo-train.tfrecord-00000-of-00004, "
-        "demo-train.tfrecord-00002-of-00004; copy them, or leave the split out with --splits"
+        "demo-train.tfrecord-00002-of-00004; copy them, or leave the split out with --episodes"
     )
     assert len(find(copied).shards("val")) == 1
 

@@ -105,7 +105,7 @@ def test_chunks_of_video_pass_through_and_are_decoded_for_other_codecs(roots: Pa
 def test_chosen_episodes_another_size_and_other_splits(roots: Path, tmp_path: Path) -> None:
     chosen = tmp_path / "chosen.json"
     chosen.write_text('{"demo": ["demo-train.tfrecord-00000-of-00006__*"]}')
-    options = ("--episodes", str(chosen), "--image-size", "16x20", "--splits", "train")
+    options = ("--episodes", f"train:{chosen}", "--image-size", "16x20")
     assert convert(f"root:{roots / 'frames' / 'demo'}", tmp_path / "out", *options) in (0, EXIT_DAMAGED)
     loader = make_loader(tmp_path / "out", "demo", split="train", batch_size=4, num_workers=0)
     assert loader.batch_at(0)["frames"].shape[2:] == (16, 20, 3)

@@ -89,7 +89,7 @@ def test_labels_that_only_one_has_are_missing_in_the_other_and_a_list_names_epis
     chosen = tmp_path / "chosen.json"
     chosen.write_text(json.dumps({"demo": {"leave_out": ["2+*-00001-of-00003__0", "demo-train*-00000-of-00003__0"]}}))
     position = together(sessions[0], f"root:{labelled / 'demo'}")
-    assert convert(position, tmp_path / "out", "--splits", "train", "--episodes", str(chosen)) == 0
+    assert convert(position, tmp_path / "out", "--episodes", f"train:{chosen}") == 0
     batch = read(tmp_path / "out", 24, columns=["grade"])
     assert batch["grade_mask"].tolist() == [False] * 11 + [True] * 13
     assert batch["grade"][11:].tolist() == [1.5] * 6 + [2.5] * 7

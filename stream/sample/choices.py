@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from stream.format.names import TableKind
 
 _STEP_BITS = 31
+REASONS = ("where", "episodes", "keep_ranges")
+"""Reasons of choices, in the order in which they are counted: a sample counts for the first that leaves it out."""
 Samples = Literal["records", "steps"]
 """Table whose rows are the samples: ``records`` in the layout ``pairs``, ``steps`` in the layout ``frames``."""
 
@@ -247,6 +249,8 @@ def parse_keep_ranges(keep_ranges: Any, members: Sequence[str]) -> dict[str, lis
 
 def _by_member(value: Any, members: Sequence[str], argument: str) -> dict[str, Any]:
     content = read_value(value, argument)
+    if isinstance(content, Mapping) and not content:
+        raise ArgumentError(f"{argument}={{}} names neither a member nor an episode; give None for all of them")
     return dict.fromkeys(members, content) if is_for_all(content) else read_by_name(content, members, argument)
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream.policy.plan import plan_relative
-from stream.policy.relative import RelativeVector
-from stream.policy.rotations import from_matrix, to_matrix
+from stream.sample.relative import RelativeVector
+from stream.sample.relative_plan import plan_relative
+from stream.sample.rotations import from_matrix, to_matrix
 from stream.statistics.affine import Affine
 from stream.statistics.chunks import ChunkSource, Tails, describe_chunks
 from stream.statistics.methods import METHODS
 from stream.statistics.vectors import VectorStatistics, pool_steps
-from tests.stream.policy.test_relative import JOINTS, vector
+from tests.stream.sample.test_relative import JOINTS, vector
 
 LENGTHS = (3, 9, 14, 5)
 WIDTH = 5

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from stream.base.errors import ArgumentError
-from stream.policy.rotations import Stored, from_matrix, inverse, to_matrix
+from stream.sample.rotations import Stored, from_matrix, inverse, to_matrix
 
 RelativeTo = Literal["state", "first", "previous"]
 Poses = Literal["componentwise", "body", "world"]

@@ -15,7 +15,7 @@ from stream.base.errors import ArgumentError, FormatError, StateError
 from stream.format.index import SplitIndex
 from stream.format.names import TableKind
 from stream.format.schema import FIRST_FIELDS
-from stream.order.filters import _MATCH, Filter, canonical_filters, parse_filters
+from stream.sample.filters import _MATCH, Filter, canonical_conditions, parse_conditions
 from tests.stream.index_root import change_table, open_split, read_table, with_values, write_dataset
 
 GRIP = np.array([-0.34516162, 0.1, np.nan, 2.0] * 6, np.float32)[:18]
@@ -98,7 +98,7 @@ def selected(index: SplitIndex, *conditions: tuple[str, str, Any]) -> list[int]:
 
 
 def chosen(condition: tuple[str, str, Any]) -> Filter:
-    (chosen_filter,) = parse_filters([condition], ["bridge"])["bridge"]
+    (chosen_filter,) = parse_conditions([condition], ["bridge"])["bridge"]
     return chosen_filter
 
 
@@ -284,7 +284,7 @@ def test_a_record_outside_of_its_tables_is_damage(index: SplitIndex, row: int, m
 
 
 @pytest.mark.parametrize(
-    ("filters", "message"),
+    ("where", "message"),
     [
         (5, "expected a list of"),
         ("step > 1", "expected a list of"),
@@ -305,9 +305,9 @@ def test_a_record_outside_of_its_tables_is_damage(index: SplitIndex, row: int, m
         ({"bridge": [("step", "=", 1)]}, "operators are"),
     ],
 )
-def test_filters_of_another_form_are_refused(filters: Any, message: str) -> None:
-    with pytest.raises(ArgumentError, match=f"filters: .*{message}"):
-        parse_filters(filters, ["bridge", "kuka"])
+def test_conditions_of_another_form_are_refused(where: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=f"where: .*{message}"):
+        parse_conditions(where, ["bridge", "kuka"])
 
 
 SAME_VALUES = {
@@ -324,14 +324,14 @@ SAME_VALUES = {
 
 
 @pytest.mark.parametrize("name", [*SAME_VALUES, "generator"])
-def test_the_same_values_in_any_collection_are_the_same_filter(name: str) -> None:
+def test_the_same_values_in_any_collection_are_the_same_condition(name: str) -> None:
     values = SAME_VALUES.get(name, iter((3, 1)))
-    canonical = canonical_filters([("step", "in", values)])
+    canonical = canonical_conditions([("step", "in", values)])
     assert canonical == json.loads(json.dumps(canonical)) == [["step", "in", [1, 3]]]
-    assert parse_filters(canonical, ["bridge"]) == {"bridge": [chosen(("step", "in", [1, 3]))]}
+    assert parse_conditions(canonical, ["bridge"]) == {"bridge": [chosen(("step", "in", [1, 3]))]}
 
 
-def test_different_filters_have_different_fingerprints_and_the_same_the_same() -> None:
+def test_different_conditions_have_different_fingerprints_and_the_same_the_same() -> None:
     long, long_too = np.arange(5000), np.arange(5000)
     long_too[2500] = 9999
     assert chosen(("step", "in", long)).fingerprint != chosen(("step", "in", long_too)).fingerprint
@@ -339,16 +339,16 @@ def test_different_filters_have_different_fingerprints_and_the_same_the_same() -
     assert chosen(("step", "<", np.int32(3))).fingerprint == chosen(("step", "<", 3)).fingerprint
 
 
-def test_filters_may_differ_by_dataset_or_hold_for_all() -> None:
+def test_conditions_may_differ_by_dataset_or_hold_for_all() -> None:
     condition = ("step", ">", 1)
     kept = [Filter(*condition)]
-    assert parse_filters({"bridge": [condition]}, ["bridge", "kuka"]) == {"bridge": kept}
-    assert parse_filters([condition], ["bridge", "kuka"]) == {"bridge": kept, "kuka": kept}
+    assert parse_conditions({"bridge": [condition]}, ["bridge", "kuka"]) == {"bridge": kept}
+    assert parse_conditions([condition], ["bridge", "kuka"]) == {"bridge": kept, "kuka": kept}
 
 
-@pytest.mark.parametrize("filters", [None, [], {}, (), {"bridge": []}, {"bridge": [], "kuka": ()}])
-def test_no_filter_keeps_everything(filters: Any) -> None:
-    assert parse_filters(filters, ["bridge", "kuka"]) == {}
+@pytest.mark.parametrize("where", [None, [], {}, (), {"bridge": []}, {"bridge": [], "kuka": ()}])
+def test_no_condition_keeps_everything(where: Any) -> None:
+    assert parse_conditions(where, ["bridge", "kuka"]) == {}
 
 
 def test_a_loader_with_a_collection_that_is_read_once_is_saved_and_goes_on(oxe_root: Path, tmp_path: Path) -> None:
@@ -362,14 +362,12 @@ def test_a_loader_with_a_collection_that_is_read_once_is_saved_and_goes_on(oxe_r
     assert reloaded.step_of(loader.state_at(7)) == 7
 
 
-def test_a_state_of_another_filter_is_refused_and_an_empty_filter_is_none(oxe_root: Path) -> None:
+def test_a_state_of_another_condition_is_refused_and_an_empty_one_is_none(oxe_root: Path) -> None:
     long, changed = np.arange(5000), np.arange(5000)
     changed[2500] = 9999
-    filter_values: list[Any] = [[("step", "in", long)], [("step", "in", changed)], None, {"bridge": []}]
-    loaders = [
-        make_loader(oxe_root, {"bridge": 1}, batch_size=4, select=Select(where=filters)) for filters in filter_values
-    ]
-    with pytest.raises(StateError, match=r"filters: \[\"\('step', 'in', .* \(\w{16}\)\"\] was \[\"\('step', 'in', "):
+    values: list[Any] = [[("step", "in", long)], [("step", "in", changed)], None, {"bridge": []}]
+    loaders = [make_loader(oxe_root, {"bridge": 1}, batch_size=4, select=Select(where=where)) for where in values]
+    with pytest.raises(StateError, match=r"where: \[\"\('step', 'in', .* \(\w{16}\)\"\] was \[\"\('step', 'in', "):
         loaders[1].step_of(loaders[0].state_at(3))
     assert loaders[2].step_of(loaders[3].state_at(3)) == 3
 

@@ -1,4 +1,4 @@
-"""A finite pass: each sample once, on any number of ranks and workers."""
+"""Complete epochs: each sample once, on any number of ranks and workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIXTURE = {"arm": 5, "hand": 1}
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two datasets of 17 and 8 pairs."""
-    folder = tmp_path_factory.mktemp("passes")
+    folder = tmp_path_factory.mktemp("epochs")
     write_dataset(folder, "arm", {"train": [[7, 1, 9], [3, 6]]}, size=(8, 8))
     write_dataset(folder, "hand", {"train": [[5], [7]]}, size=(8, 8), action=("flag",))
     return folder
@@ -43,15 +43,15 @@ def every(root: Path) -> set[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize(("batch_size", "passes"), [(4, 1), (5, 2), (64, 1), (1, 1)])
-def test_one_rank_gets_each_sample_as_often_as_there_are_passes(
-    root: Path, num_workers: int, batch_size: int, passes: int
+@pytest.mark.parametrize(("batch_size", "num_epochs"), [(4, 1), (5, 2), (64, 1), (1, 1)])
+def test_one_rank_gets_each_sample_as_often_as_there_are_epochs(
+    root: Path, num_workers: int, batch_size: int, num_epochs: int
 ) -> None:
-    loader = loader_of(root, batch_size=batch_size, num_epochs=passes, num_workers=num_workers)
+    loader = loader_of(root, batch_size=batch_size, num_epochs=num_epochs, num_workers=num_workers)
     batches = list(loader)
-    assert drawn(batches) == dict.fromkeys(every(root), passes)
+    assert drawn(batches) == dict.fromkeys(every(root), num_epochs)
     assert all(batch["sample_mask"].all() for batch in batches)
-    total = passes * len(every(root))
+    total = num_epochs * len(every(root))
     assert [len(batch["sample"]) for batch in batches] == [
         min(batch_size, total - first) for first in range(0, total, batch_size)
     ]
@@ -80,7 +80,7 @@ def test_ranks_get_equal_batches_and_each_sample_once(root: Path, ranks: int, nu
     assert [samples.tolist() for samples in together] == full_batches
 
 
-def test_a_pass_continues_from_its_state_and_from_its_file(root: Path, tmp_path: Path) -> None:
+def test_an_epoch_continues_from_its_state_and_from_its_file(root: Path, tmp_path: Path) -> None:
     loader = loader_of(root)
     iterator = iter(loader)
     first = [next(iterator) for _ in range(3)]
@@ -92,15 +92,15 @@ def test_a_pass_continues_from_its_state_and_from_its_file(root: Path, tmp_path:
     loaded.set_state(loader.state_at(loader.num_steps or 0))
     with pytest.raises(StopIteration):
         next(loaded)
-    with pytest.raises(StateError, match="passes: None was 'complete passes'"):
+    with pytest.raises(StateError, match="num_epochs: None was 'complete epochs'"):
         make_loader(root, MIXTURE, batch_size=4).step_of(state)
 
 
-def test_num_steps_may_end_a_pass_early_and_no_step_lies_beyond_it(root: Path) -> None:
+def test_num_steps_may_end_an_epoch_early_and_no_step_lies_beyond_it(root: Path) -> None:
     assert loader_of(root, num_steps=2).num_steps == len(list(loader_of(root, num_steps=2))) == 2
     assert loader_of(root, num_steps=99).num_steps == 7
     for look in (Loader.batch_at, Loader.describe):
-        with pytest.raises(ArgumentError, match="step 7: the passes end with step 6"):
+        with pytest.raises(ArgumentError, match="step 7: the epochs end with step 6"):
             look(loader_of(root), 7)
 
 
@@ -109,8 +109,8 @@ def test_weights_do_not_apply_and_a_schedule_is_refused(root: Path) -> None:
     assert loader_of(root).data.names == ("arm", "hand")
     assert make_loader(root, {"arm": 1, "hand": 0}, batch_size=4, num_epochs=1).weights == {"arm": 1}
     schedule = [(5, {"arm": 1}), (None, {"hand": 1})]
-    with pytest.raises(ArgumentError, match="passes=1: the mixture has a schedule of weights"):
+    with pytest.raises(ArgumentError, match="num_epochs=1: the mixture has a schedule of weights"):
         make_loader(root, schedule, batch_size=4, num_epochs=1)
-    for passes in (0, -1, 1.5, True):
-        with pytest.raises(ArgumentError, match="passes="):
-            loader_of(root, num_epochs=passes)
+    for num_epochs in (0, -1, 1.5, True):
+        with pytest.raises(ArgumentError, match="num_epochs="):
+            loader_of(root, num_epochs=num_epochs)

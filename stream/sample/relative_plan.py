@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 from typing import Protocol
 
 from stream.base.errors import ArgumentError
-from stream.policy.relative import Group, Poses, RelativeTo, RelativeVector
-from stream.policy.rotations import NAMES, SIZES, Rotation, Stored
+from stream.sample.relative import Group, Poses, RelativeTo, RelativeVector
+from stream.sample.rotations import NAMES, SIZES, Rotation, Stored
 
 ROTATION_QUANTITIES: dict[str, Stored] = {
     "ee_rotation_euler": "euler_xyz",
@@ -168,6 +168,10 @@ class _Finder:
         if is_rotation:
             own_blocks = [block for block in _blocks(vector) if _form(vector, block)]
             blocks = [block for block in _blocks(reference) if _form(reference, block)]
+            by_names = {tuple(reference.names[dim] for dim in block): block for block in blocks}
+            own_names = [tuple(vector.names[dim] for dim in block) for block in own_blocks]
+            if len(by_names) == len(blocks) and all(names in by_names for names in own_names):
+                return by_names[tuple(vector.names[dim] for dim in dims)]
             if len(blocks) == len(own_blocks):
                 return blocks[own_blocks.index(dims)]
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,10 +10,29 @@ import numpy as np
 
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
-from stream.order.shuffle import derive_keys, make_key
 
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_C1 = np.uint64(0xBF58476D1CE4E5B9)
+_C2 = np.uint64(0x94D049BB133111EB)
 _MANTISSA = 53
 """Bits of a float64."""
+
+
+def make_key(*parts: int | str) -> int:
+    """Return a 64-bit key that hashes its parts; keys of different parts are independent.
+
+    >>> make_key(0, "bridge", 0) == make_key(0, "bridge", 0), make_key(0, "bridge", 1) == make_key(1, "bridge", 0)
+    (True, False)
+    """
+    text = "\0".join(f"{type(part).__name__}:{part}" for part in parts)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def derive_keys(key: np.ndarray, *numbers: np.ndarray) -> np.ndarray:
+    """Return a new key for each key, uint64 [n], and its numbers, int64 [n] each."""
+    for number in numbers:
+        key = scramble(number.astype(np.uint64) + np.uint64(1), key)
+    return key
 
 
 def uniform(key: int, samples: np.ndarray) -> np.ndarray:
@@ -54,3 +74,11 @@ def row_random(batch: Mapping[str, Any], seed: int = 0, size: int = 1) -> np.nda
     row_keys = derive_keys(np.full(samples.size, make_key("row_random", seed), np.uint64), samples.reshape(-1))
     random_bits = derive_keys(row_keys[:, None], np.arange(size))
     return ((random_bits >> np.uint64(64 - _MANTISSA)) * 2.0**-_MANTISSA).reshape(*samples.shape, size)
+
+
+def scramble(values: np.ndarray, tweaks: np.ndarray) -> np.ndarray:
+    """Hash value and tweak with the finaliser of SplitMix64 (Steele, Lea and Flood, 2014)."""
+    mixed = values * _GOLDEN + tweaks
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * _C1
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * _C2
+    return mixed ^ (mixed >> np.uint64(31))

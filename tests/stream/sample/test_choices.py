@@ -61,11 +61,11 @@ def test_listed_episodes_are_kept_or_left_out(
     elif form == "file of ids":
         episodes = {"bridge": {verb: str(id_file)}}
     elif form == "member":
-        mixture = {"bridge": {"episodes": value}}
+        mixture = {"bridge": {"select": {"episodes": value}}}
     else:
         entry = id_file if verb == "keep" else f"{{{verb}: {id_file}}}"
         mixture = tmp_path / "soup.yaml"
-        mixture.write_text(f"members: {{bridge: {{split: train, episodes: {entry}}}}}")
+        mixture.write_text(f"members: {{bridge: {{split: train, select: {{episodes: {entry}}}}}}}")
     loader = make_loader(root, mixture, batch_size=4, select=Select(episodes=episodes))
     expected = [sample for sample in every if (sample[0] in ids) == (verb == "keep")]
     assert samples(loader) == expected
@@ -78,7 +78,7 @@ def test_ranges_of_steps_are_kept_and_other_episodes_left_out(root: Path, every:
     loader = make_loader(root, BRIDGE, batch_size=2, select=Select(keep_ranges={"bridge": ranges}))
     assert samples(loader) == [sample for sample in every if sample in {(first, 0), (first, 3), (first, 4)}]
     overview = loader.describe()["bridge"]
-    assert overview["unknown_episodes"] == {"select": {"keep_ranges": 1}}
+    assert overview["unknown_episodes"] == {"keep_ranges": 1}
     assert overview["samples"] + overview["left_out"]["keep_ranges"] == len(every)
 
 
@@ -112,11 +112,9 @@ def test_choices_add_up_and_are_counted_by_reason(root: Path, every: list[tuple[
     by_filter = [sample for sample in every if not 0 < sample[1] < 4]
     by_episode = [sample for sample in every if sample not in by_filter and sample[0] == names[0]]
     assert counts == {
-        "select": {
-            "where": len(by_filter),
-            "episodes": len(by_episode),
-            "keep_ranges": len(every) - len(by_filter) - len(by_episode) - len(samples(loader)),
-        }
+        "where": len(by_filter),
+        "episodes": len(by_episode),
+        "keep_ranges": len(every) - len(by_filter) - len(by_episode) - len(samples(loader)),
     }
 
 
@@ -149,37 +147,42 @@ def test_the_ranges_that_openpi_publishes_are_read(root: Path, tmp_path: Path) -
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"episodes": ["a"]}, r"episodes=\['a'\]; expected a mapping of members, or a JSON file of one"),
+    ({"episodes": 5}, "episodes=5; expected a list, a mapping of members, or a JSON file of one"),
+    ({"episodes": ["a"]}, "dataset bridge has none of the 1 episodes, such as 'a'"),
+    ({"episodes": {}}, "episodes={} names neither a member nor an episode; give None"),
+    ({"keep_ranges": {}}, "keep_ranges={} names neither a member nor an episode; give None"),
+    ({"keep_ranges": {"*": []}}, "all samples are left out"),
     ({"episodes": {"bridge": {"drop": ["a"]}}}, "episodes: bridge: keys .*; expected `keep` or `leave_out`"),
     ({"episodes": {"bridge": [1, 2]}}, "episodes: bridge: .*expected a list of texts, the ids of episodes"),
     ({"episodes": {"brigde": ["a"]}}, "episodes: no member 'brigde'; did you mean 'bridge'"),
     ({"episodes": {"bridge": ["bridge%*"]}}, "has none of the 1 episodes"),
-    ({"select": {"keep_ranges": {"bridge": {"bridge-train.tfrecord______*": [[0, 5]]}}}}, "has none of the 1 episodes"),
+    ({"keep_ranges": {"bridge": {"bridge-train.tfrecord______*": [[0, 5]]}}}, "has none of the 1 episodes"),
     ({"episodes": {"bridge": ["a", "b"]}}, "has none of the 2 episodes, such as 'a'; its ids look like '.*__0'"),
     ({"episodes": "/nowhere.json"}, "/nowhere.json: cannot be read .No such file"),
-    ({"select": {"keep_ranges": {"bridge": {"a": [[0, 4], [3, 5]]}}}}, r"a: \[0, 4\) goes beyond 3, where the next range starts"),
-    ({"select": {"keep_ranges": {"bridge": {"a": [[4, 4]]}}}}, r"a: \[4, 4\) has no step"),
-    ({"select": {"keep_ranges": {"bridge": {"a": [4, 5]}}}}, r"a: \[4, 5\]; expected a list of \[start, stop\) in steps"),
-    ({"select": {"keep_ranges": {"bridge": {"a": [[-1, 5]]}}}}, "start"),
-    ({"select": {"keep_ranges": {"bridge": ["a"]}}}, "expected a mapping of episodes"),
+    ({"keep_ranges": {"bridge": {"a": [[0, 4], [3, 5]]}}}, r"a: \[0, 4\) goes beyond 3, where the next range starts"),
+    ({"keep_ranges": {"bridge": {"a": [[4, 4]]}}}, r"a: \[4, 4\) has no step"),
+    ({"keep_ranges": {"bridge": {"a": [4, 5]}}}, r"a: \[4, 5\]; expected a list of \[start, stop\) in steps"),
+    ({"keep_ranges": {"bridge": {"a": [[-1, 5]]}}}, "start"),
+    ({"keep_ranges": {"bridge": ["a"]}}, "expected a mapping of episodes"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("arguments", "message"), WRONG, ids=str)
 def test_a_wrong_choice_is_one_clear_error(arguments: dict[str, Any], message: str, oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match=message):
-        make_loader(oxe_root, BRIDGE, batch_size=4, **arguments)
+        make_loader(oxe_root, BRIDGE, batch_size=4, select=Select(**arguments))
     for entry, member_message in (
         ({"episodes": []}, "expected a list of texts"),
-        ({"select": {"keep_ranges": {}}}, "left out"),
+        ({"keep_ranges": {}}, "names neither a member nor an episode"),
+        ({"keep_ranges": {"*": []}}, "all samples are left out"),
     ):
         with pytest.raises(ArgumentError, match=member_message):
-            make_loader(oxe_root, {"bridge": entry}, batch_size=4)
+            make_loader(oxe_root, {"bridge": {"select": entry}}, batch_size=4)
 
 
 def test_a_state_is_bound_to_the_actions_that_must_exist(root: Path) -> None:
     state = make_loader(root, BRIDGE, batch_size=4, select=Select(min_future_actions=8)).state_at(3)
-    with pytest.raises(StateError, match=r"that min_actions= .* leave out: \[0, 0\] was \[0, 7\]"):
+    with pytest.raises(StateError, match=r"that min_future_actions and .* leave out: \[0, 0\] was \[0, 7\]"):
         make_loader(root, BRIDGE, batch_size=4).step_of(state)
 
 
@@ -187,5 +190,5 @@ def test_more_actions_than_any_episode_has_are_said(root: Path) -> None:
     with pytest.raises(ArgumentError, match=r"has 4 episodes, but none has the 50 steps that its actions take"):
         make_loader(root, BRIDGE, batch_size=4, select=Select(min_future_actions=50))
     for count in (0, -1, 1.5):
-        with pytest.raises(ArgumentError, match="min_actions="):
+        with pytest.raises(ArgumentError, match="min_future_actions="):
             make_loader(root, BRIDGE, batch_size=4, select=Select(min_future_actions=count))  # type: ignore[arg-type]

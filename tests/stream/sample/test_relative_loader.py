@@ -10,7 +10,7 @@ import pytest
 
 import stream
 from stream import ArgumentError, Normalize, Vector, load_normalize, make_loader
-from stream.policy.rotations import from_matrix, to_matrix
+from stream.sample.rotations import from_matrix, to_matrix
 
 LENGTH = 5
 ARGUMENTS: dict[str, Any] = {"batch_size": 16, "frames": [0], "seed": 3}

@@ -11,9 +11,9 @@ from stream.base.errors import ArgumentError
 from stream.base.plain_values import canonical_columns, drop_names
 from stream.base.value_object import ValueObject, known_fields
 from stream.format.names import VectorName
-from stream.order.window import canonical_steps
-from stream.policy.relative import Poses, RelativeTo
-from stream.policy.rotations import ROTATIONS, Rotation
+from stream.sample.relative import Poses, RelativeTo
+from stream.sample.rotations import ROTATIONS, Rotation
+from stream.sample.window import canonical_steps
 
 ActionSpace = Literal["oxe", "eef_delta", "joint", "eef"]
 StateSpace = Literal["eef", "joint"]

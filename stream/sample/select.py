@@ -11,8 +11,8 @@ from stream.base.arguments import check_choice, check_whole_number
 from stream.base.errors import ArgumentError
 from stream.base.plain_values import canonical_choice, drop_names
 from stream.base.value_object import ValueObject, known_fields
-from stream.order.choices import Choice, is_for_all, parse_episodes, parse_keep_ranges
-from stream.order.filters import MISSING_COLUMN, MissingColumn, canonical_conditions, parse_conditions
+from stream.sample.choices import Choice, is_for_all, parse_episodes, parse_keep_ranges
+from stream.sample.filters import MISSING_COLUMN, MissingColumn, canonical_conditions, parse_conditions
 
 _MOST_ACTIONS = 1_000_000
 

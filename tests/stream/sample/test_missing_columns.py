@@ -19,20 +19,21 @@ def root(request: pytest.FixtureRequest) -> Path:
 
 
 def test_datasets_that_lack_a_column_are_an_error_that_names_them_and_the_ways_out(root: Path) -> None:
-    message = r"no column 'success' in bridge, rt1; missing='keep' .*'drop' leaves it out"
+    message = r"no column 'success' in bridge, rt1; on_missing_column='keep' .*'drop' leaves it out"
     with pytest.raises(ArgumentError, match=message):
         make_loader(root, MIXTURE, batch_size=4, select=Select(where=SUCCESS))
 
 
-@pytest.mark.parametrize("level", ["argument", "member"])
+@pytest.mark.parametrize("level", ["argument", "member", "member alone"])
 def test_missing_keep_applies_the_other_conditions_alone(root: Path, level: str) -> None:
-    arguments: dict[str, Any] = {"batch_size": 4, "select": {"on_missing_column": "keep"}}
+    select: Any = Select(on_missing_column="keep", where=SUCCESS if level == "argument" else None)
     mixture: Any = MIXTURE
-    if level == "argument":
-        arguments["filters"] = SUCCESS
-    else:
-        mixture = {name: {"weight": weight, "filters": SUCCESS} for name, weight in MIXTURE.items()}
-    loader = make_loader(root, mixture, **arguments)
+    if level != "argument":
+        own: dict[str, Any] = {"where": SUCCESS}
+        if level == "member alone":
+            select, own["on_missing_column"] = Select(), "keep"
+        mixture = {name: {"weight": weight, "select": own} for name, weight in MIXTURE.items()}
+    loader = make_loader(root, mixture, batch_size=4, select=select)
     plain = make_loader(
         root,
         MIXTURE,
@@ -62,7 +63,7 @@ def test_missing_drop_leaves_the_datasets_out_and_what_is_said_of_them(root: Pat
     reloaded = load_loader(tmp_path / "loader.json")
     assert reloaded.dataset_names == ("kuka", "rt1")
     assert reloaded.step_of(loader.state_at(3)) == 3
-    with pytest.raises(ArgumentError, match="filters: no member 'rt2'"):
+    with pytest.raises(ArgumentError, match="where: no member 'rt2'"):
         make_loader(
             root,
             MIXTURE,
@@ -80,11 +81,11 @@ def test_a_column_that_no_dataset_has_is_an_error_whatever_is_missing(root: Path
 
 
 def test_missing_drop_that_leaves_nothing_is_an_error(root: Path) -> None:
-    filters = [("success", "==", True), ("action/open_gripper", "==", True)]
-    with pytest.raises(ArgumentError, match=r"missing='drop' leaves no dataset: each lacks one .* columns .*success"):
-        make_loader(
-            root, {"bridge": 1, "kuka": 1}, batch_size=4, select=Select(where=filters, on_missing_column="drop")
-        )
+    where = [("success", "==", True), ("action/open_gripper", "==", True)]
+    with pytest.raises(
+        ArgumentError, match=r"on_missing_column='drop' leaves no dataset: each lacks one .* columns .*success"
+    ):
+        make_loader(root, ["bridge", "kuka"], batch_size=4, select=Select(where=where, on_missing_column="drop"))
     wrong: Any = "kept"
-    with pytest.raises(ArgumentError, match="missing='kept'; expected one of error, keep, drop"):
+    with pytest.raises(ArgumentError, match="on_missing_column='kept'; expected one of 'error', 'keep', 'drop'"):
         make_loader(root, MIXTURE, batch_size=4, select=Select(on_missing_column=wrong))

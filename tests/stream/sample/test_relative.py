@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from stream.base.errors import ArgumentError
-from stream.policy.plan import plan_relative
-from stream.policy.relative import RelativeVector
-from stream.policy.rotations import ROTATIONS, SIZES, from_matrix, to_matrix
+from stream.sample.relative import RelativeVector
+from stream.sample.relative_plan import plan_relative
+from stream.sample.rotations import ROTATIONS, SIZES, from_matrix, to_matrix
 
 
 @dataclass(frozen=True)

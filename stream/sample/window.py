@@ -12,8 +12,7 @@ import numpy as np
 
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
-from stream.order.random_numbers import uniform
-from stream.order.shuffle import make_key
+from stream.base.random_numbers import make_key, uniform
 
 if TYPE_CHECKING:
     # At run time it would bring pydantic into every worker.
@@ -100,7 +99,7 @@ def canonical_steps(argument: str, value: Any, *, least: int, most: int) -> int 
     Raises:
         ArgumentError: The value is neither, too small, or too large.
 
-    >>> canonical_steps("horizon", "1.5 s", least=1, most=10), canonical_steps("horizon", 4, least=1, most=10)
+    >>> canonical_steps("steps", "1.5 s", least=1, most=10), canonical_steps("steps", 4, least=1, most=10)
     ('1.5s', 4)
     """
     if not isinstance(value, str):

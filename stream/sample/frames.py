@@ -10,7 +10,7 @@ from stream.base.arguments import check_choice, check_whole_number
 from stream.base.errors import ArgumentError
 from stream.base.value_object import ValueObject, known_fields
 from stream.format.names import MAX_PIXELS
-from stream.order.window import canonical_frames
+from stream.sample.window import canonical_frames
 
 ImageFit = Literal["stretch", "pad"]
 ImageFilter = Literal["area", "lanczos", "bilinear"]

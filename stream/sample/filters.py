@@ -14,7 +14,7 @@ import numpy as np
 from stream.base.errors import ArgumentError, FormatError, closest
 from stream.base.plain_values import kind_of, plain_scalar, plain_values
 from stream.format.names import DERIVED, SEARCHED, TableKind, tables_of
-from stream.order.choices import Choice, Samples, hash_content
+from stream.sample.choices import Choice, Samples, hash_content
 
 if TYPE_CHECKING:
     from stream.format.catalog import Dataset
@@ -108,7 +108,7 @@ def canonical_conditions(where: Any) -> Any:
     """Return ``where`` in its JSON form: None, a list of conditions, or a dict of such lists.
 
     Values become Python scalars; the values of ``in`` and ``not in`` become a sorted list of distinct values. So
-    filters of equal meaning are equal, and a generator is read once.
+    conditions of equal meaning are equal, and a generator is read once.
 
     Raises:
         ArgumentError: The argument has another form, an unknown operator, or values of several kinds.
@@ -124,7 +124,7 @@ def canonical_conditions(where: Any) -> Any:
 
 
 def parse_conditions(where: Any, datasets: Sequence[str]) -> dict[str, list[Filter]]:
-    """Return the filters of a mixture, by dataset; datasets without conditions are left out.
+    """Return the conditions of a mixture, by dataset; datasets without conditions are left out.
 
     Args:
         where: None, a list of ``(column, operator, value)`` for all datasets, or a mapping of dataset names to such
