@@ -28,7 +28,7 @@ from stream.sample.vector import Vector
 from stream.statistics.vectors import mixture_statistics
 
 if TYPE_CHECKING:
-    from stream.batch.spec import Batch
+    from stream.batch.spec import Batch, BatchSpec
     from stream.loader.loader import Loader
     from stream.loader.open_mixture import OpenMixture
 
@@ -174,25 +174,31 @@ def _relative_statistics(
     """Return the statistics of one relative key, of each step: ``calculate_stats_for_key`` of GR00T."""
     spec = mixture.spec
     names = [spec.actions[0].names[dim] for dim in dims]
-    stored_dims = set(dims)
-    if conversions := spec.relative.get("action"):
-        groups = zip(conversions[0].groups, conversions[0].positions, strict=True)
-        parts = [(range(position.start, rotation.stop), group) for group, (position, rotation) in groups]
-        stored_dims = {dim for part, group in parts if {*part} & {*dims} for dim in (*group.position, *group.rotation)}
-    stored_names = spec.read_vectors["action"][0].names
-    absolute = [escape(name) for dim, name in enumerate(stored_names) if dim not in stored_dims]
+    members = range(len(spec.datasets))
+    absolute = dict.fromkeys(escape(name) for member in members for name in _other_names(spec, member, dims))
     action = replace(
         mixture.sample_spec.action or Vector(),
         relative_to="state",
         poses="body" if config.type == "eef" else "componentwise",
         rotation=ROTATIONS[config.format],
-        absolute=absolute,
+        absolute=tuple(absolute),
         per_step=True,
     )
     relative = with_action(mixture, action)
     positions = [relative.spec.actions[0].names.index(name) for name in names]
     numbers = mixture_statistics(relative, split=split, tails="complete")["action"]
     return {statistic: values[:, positions].tolist() for statistic, values in numbers.items()}
+
+
+def _other_names(spec: BatchSpec, member: int, dims: Sequence[int]) -> list[str]:
+    """Return the names of the stored dimensions of a member's action that are not in a key."""
+    stored_dims = set(dims)
+    if conversions := spec.relative.get("action"):
+        groups = zip(conversions[member].groups, conversions[member].positions, strict=True)
+        parts = [(range(position.start, rotation.stop), group) for group, (position, rotation) in groups]
+        stored_dims = {dim for part, group in parts if {*part} & {*dims} for dim in (*group.position, *group.rotation)}
+    stored_names = spec.read_vectors["action"][member].names
+    return [name for dim, name in enumerate(stored_names) if dim not in stored_dims]
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def sample(
     Sources: ``src/openpi/models/model.py`` (keys), ``training/config.py`` and ``transforms.py`` (order of transforms),
     ``training/droid_rlds_dataset.py`` (tails), ``scripts/compute_norm_stats.py``. Not done: pi0-FAST's action tokens,
     which openpi's ``TokenizeFASTInputs`` makes of this batch; augmentation, which openpi's model does on the device;
-    and the signs and grippers of ``adapt_to_pi``, which are a property of one robot.
+    and the signs and grippers of ``adapt_to_pi``, which are those of one robot, ALOHA, and in part not linear.
 
     Args:
         preset: Model, or model and ``_droid``. pi0 is normalised by mean and standard deviation, the others by the
