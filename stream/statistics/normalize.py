@@ -128,9 +128,7 @@ class Normalize:
                     by_dataset[name] = replace(by_dataset[name], mask=mask, source=source)
         clip = _bound(clip, method)
         self._set(statistics, method=method, per=per, over=over, split=split, clip=clip, keys=keys, tails=tails)
-        for key in keys:
-            if key in data.spec.relative:
-                self.conversions[key] = dict(zip(data.names, data.spec.relative[key], strict=True))
+        self._convert(data.spec)
         self._fill(data.names)
         self.is_bound = True
 
@@ -141,6 +139,12 @@ class Normalize:
         )
         self.conversions = {}
         self._fill(dict.fromkeys(name for by_dataset in statistics.values() for name in by_dataset))
+
+    def _convert(self, spec: BatchSpec) -> None:
+        """Take the conversions of the vectors that are normalised."""
+        for key in self.keys:
+            if key in spec.relative:
+                self.conversions[key] = dict(zip(spec.datasets, spec.relative[key], strict=True))
 
     def _fill(self, dataset_names: Iterable[str]) -> None:
         """Make the tables of some datasets, in this order."""
@@ -203,11 +207,12 @@ class Normalize:
                     raise ArgumentError(f"{context}no statistics of the {vector_key} of {name}; {hint}")
                 saved = by_dataset[name].source
                 current = used_data(data, vector_key, member, saved.get("content", ()))
-                for field in saved:
-                    if saved[field] != current.get(field):
+                # Statistics of absolute values have no conversion; files of trainers do not name their data.
+                for field in (*saved, *(("conversion",) if "content" in saved else ())):
+                    if saved.get(field) != current.get(field):
                         raise ArgumentError(
                             f"{context}the statistics belong to other data: {field} of the {vector_key} of {name} are "
-                            f"{saved[field]!r:.150} in the statistics and {current.get(field)!r:.150} here. Make "
+                            f"{saved.get(field)!r:.150} in the statistics and {current.get(field)!r:.150} here. Make "
                             "Normalize from a loader like this one"
                         )
         bound = copy.copy(self)
@@ -388,6 +393,7 @@ def load_normalize(path: str | Path, data: Any = None, *, format: Format | str =
     }
     normalize = Normalize.__new__(Normalize)
     normalize._set(statistics, keys=tuple(statistics), **settings)
+    normalize._convert(spec)
     return normalize.bind(data, context=f"{path}: ")
 
 

@@ -183,6 +183,18 @@ def test_delta_joint_actions_are_relative_to_the_state_and_so_are_their_statisti
     np.testing.assert_allclose(commands, raw["actions"][..., :8], atol=1e-5)
 
 
+def test_openpi_s_own_file_gives_commands_too(frames_root: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"units": JOINTS, "use_delta_joint_actions": True}
+    own: Any = open_openpi(frames_root, "droid", **options)
+    own.normalize.export(tmp_path / "norm_stats.json", format="openpi")
+    theirs: Any = open_openpi(frames_root, "droid", **options, normalize=str(tmp_path / "norm_stats.json"))
+    raw = open_openpi(frames_root, "droid", units=JOINTS, normalize=False).batch_at(0)
+    actions, state = theirs.batch_at(0)["actions"][..., :8], raw["state"][:, :8]
+    np.testing.assert_allclose(actions, own.batch_at(0)["actions"][..., :8], atol=1e-5)
+    commands = theirs.normalize.denormalize(actions, dataset="droid", state=state)
+    np.testing.assert_allclose(commands, raw["actions"][..., :8], atol=1e-5)
+
+
 def test_the_gripper_of_droid_stays_absolute(frames_root: Path) -> None:
     absolute, delta = (
         make_loader(
