@@ -180,6 +180,6 @@ def test_statistics_of_absolute_actions_do_not_bind_to_relative_ones(frames_root
     absolute = Normalize(open_joints(frames_root, action={"relative_to": None}))
     for relative_to in ("state", "first", "previous"):
         with pytest.raises(
-            ArgumentError, match="the statistics belong to other data: (columns|conversion) of the action"
+            ArgumentError, match=r"the statistics belong to other data: (columns|conversion) of the action"
         ):
             open_joints(frames_root, action={"relative_to": relative_to}, normalize=absolute)
