@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass, field
 from html import escape
@@ -186,7 +187,65 @@ def draw_packages() -> Drawing:
     return drawing
 
 
-DIAGRAMS = {"programs": draw_programs, "batch": draw_batch, "packages": draw_packages}
+_CHUNK = ((0.40, 0.10, 60), (0.43, 0.22, 50), (0.50, 0.33, 35), (0.60, 0.41, 20), (0.73, 0.45, 5))
+"""State at t, and the poses of a chunk of 4 actions: x and y in metres, heading in degrees."""
+_PANELS = {
+    "absolute": ("absolute", "Vector(4)"),
+    "world": ("relative to the state", 'relative_to="state"'),
+    "body": ("in the frame of the tool", 'relative_to="state", poses="body"'),
+    "previous": ("relative to the step before", 'relative_to="previous"'),
+}
+"""Title and call of each representation."""
+
+
+def draw_actions() -> Drawing:
+    """Draw one chunk of poses, and what a policy sees of it, in each representation."""
+    drawing = Drawing(1040, 330)
+    for number, (name, (title, call)) in enumerate(_PANELS.items()):
+        left = 12 + 256 * number
+        drawing.group(left, 14, left + 248, 316, title)
+        pixels = [(left + 24 + 250 * x, 236 - 250 * y) for x, y, _ in _CHUNK]
+        origins = pixels[:-1] if name == "previous" else [(left + 24, 236.0) if name == "absolute" else pixels[0]] * 4
+        x, y, heading = _CHUNK[{"previous": 2}.get(name, 0)] if name != "absolute" else (0.0, 0.0, 0)
+        frame = heading if name == "body" else 0
+        _draw_axes(drawing, (left + 24 + 250 * x, 236 - 250 * y), frame)
+        for (x1, y1), (x2, y2) in zip(origins, pixels[1:], strict=True):
+            drawing.line(x1, y1, x2, y2, dashed=name != "previous")
+        for step, (px, py) in enumerate(pixels):
+            _draw_pose(drawing, px, py, _CHUNK[step][2], is_state=step == 0)
+        x3, y3, heading3 = _CHUNK[3]
+        turn = math.radians(frame)
+        along = math.cos(turn) * (x3 - x) + math.sin(turn) * (y3 - y)
+        across = math.cos(turn) * (y3 - y) - math.sin(turn) * (x3 - x)
+        drawing.text(left + 124, 280, f"a[2] = ({along:.2f}, {across:.2f}, {heading3 - heading}°)")
+        drawing.text(left + 124, 302, call, ink=_FAINT)
+    drawing.text(pixels[0][0] + 16, pixels[0][1] + 16, "state at t", "start", _FAINT)
+    return drawing
+
+
+def _draw_axes(drawing: Drawing, origin: tuple[float, float], heading: float) -> None:
+    """Add the axes in which numbers are measured."""
+    for angle in (heading, heading + 90):
+        turn = math.radians(angle)
+        x, y = origin[0] + 46 * math.cos(turn), origin[1] - 46 * math.sin(turn)
+        drawing.parts.append(
+            f'<path d="M{origin[0]:.1f} {origin[1]:.1f} L{x:.1f} {y:.1f}" stroke="{_STROKES["user"]}" '
+            'stroke-width="3" fill="none"/>'
+        )
+
+
+def _draw_pose(drawing: Drawing, x: float, y: float, heading: float, *, is_state: bool) -> None:
+    """Add a pose: a dot, and a short line where the tool points."""
+    kind = "store" if is_state else "step"
+    turn = math.radians(heading)
+    drawing.parts.append(
+        f'<path d="M{x:.1f} {y:.1f} l{15 * math.cos(turn):.1f} {-15 * math.sin(turn):.1f}" '
+        f'stroke="{_STROKES[kind]}" stroke-width="2" fill="none"/>'
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{_FILLS[kind]}" stroke="{_STROKES[kind]}" stroke-width="2"/>'
+    )
+
+
+DIAGRAMS = {"programs": draw_programs, "batch": draw_batch, "packages": draw_packages, "actions": draw_actions}
 
 
 def main() -> int:

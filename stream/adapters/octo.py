@@ -69,8 +69,9 @@ def sample(
     ``timestep`` counts from the first step with an action.
 
     Sources: ``octo/data/traj_transforms.py``, ``obs_transforms.py``, ``utils/goal_relabeling.py`` and
-    ``utils/task_augmentation.py``. Not done: the text processor, paraphrases, image augmentation, and the
-    goal's state, which Octo's models do not read.
+    ``utils/task_augmentation.py``. Not done: the text processor, which is the model's; paraphrases, which
+    Octo reads from a file; image augmentation, which is a choice of the run; and the goal's state, which Octo's models
+    do not read.
 
     Args:
         preset: ``octo``. History and goals need a root of ``--layout frames``.

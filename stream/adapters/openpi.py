@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -61,6 +61,7 @@ def sample(
     action_dim: int = 32,
     image_size: tuple[int, int] = (224, 224),
     cameras: Mapping[str, str | Sequence[str] | None] | None = None,
+    use_delta_joint_actions: bool = False,
     normalize: bool | str | Path | Normalize = True,
     tokenizer: Any = None,
 ) -> TrainerSample:
@@ -84,8 +85,9 @@ def sample(
     ``replace(sample.select, keep_ranges=path)``.
 
     Sources: ``src/openpi/models/model.py`` (keys), ``training/config.py`` and ``transforms.py`` (order of transforms),
-    ``training/droid_rlds_dataset.py`` (tails). Not done: delta actions (take the space ``eef_delta``), pi0-FAST's
-    action tokens, and the model's own augmentation.
+    ``training/droid_rlds_dataset.py`` (tails), ``scripts/compute_norm_stats.py``. Not done: pi0-FAST's action tokens,
+    which openpi's ``TokenizeFASTInputs`` makes of this batch; augmentation, which openpi's model does on the device;
+    and the signs and grippers of ``adapt_to_pi``, which are those of one robot, ALOHA, and in part not linear.
 
     Args:
         preset: Model, or model and ``_droid``. pi0 is normalised by mean and standard deviation, the others by the
@@ -96,6 +98,10 @@ def sample(
         image_size: Height and width.
         cameras: Camera of each image, by role or name; several to draw one from; or None for a black image. By default
             ``CAMERAS``, black where no dataset stores the camera.
+        use_delta_joint_actions: Whether actions are relative to the state, as ``DeltaActions`` makes them: joints and
+            positions are subtracted, grippers stay. Statistics are those of relative chunks with repeated tails, as
+            openpi counts them; those of absolute actions are of single steps, each once.
+            ``loader.normalize.denormalize(actions, dataset=..., state=...)`` gives commands.
         normalize: True takes statistics of all members together, by their weights. Give the path of a
             ``norm_stats.json``, a ``stream.Normalize``, or False for raw values.
         tokenizer: An object with openpi's ``tokenize(prompt, state)``, such as its ``PaligemmaTokenizer``.
@@ -123,6 +129,9 @@ def sample(
         camera_by_image = check_mapping("cameras", cameras, example=example)
     shape = check_size("image_size", image_size)
     action_columns, state_columns = DROID_COLUMNS if is_droid else (None, None)
+    action = Vector(action_horizon, columns=action_columns)
+    if use_delta_joint_actions:
+        action = replace(action, relative_to="state")
     return TrainerSample(
         frames=Frames(
             [0],
@@ -132,13 +141,14 @@ def sample(
             filter="bilinear",
             on_missing_camera="error" if cameras or is_droid else "mask",
         ),
-        action=Vector(action_horizon, columns=action_columns),
+        action=action,
         state=Vector(columns=state_columns),
         language=DROID_TEXTS if is_droid else "language",
         select=Select(where=DROID_SUCCESS) if is_droid else Select(),
         transforms=(
             *choose_normalize(
-                normalize, {"method": "openpi_pi0" if model == "pi0" else "openpi_pi05", "per": "mixture"}
+                normalize,
+                {"method": "openpi_pi0" if model == "pi0" else "openpi_pi05", "per": "mixture", "tails": "repeat"},
             ),
             ToOpenpi(tuple(camera_by_image), shape, action_dim, model != "pi0_fast", model == "pi05", tokenizer),
         ),

@@ -50,8 +50,8 @@ def sample(
     samples, as in OpenVLA-OFT. Samples without an instruction are left out.
 
     Sources: ``prismatic/vla/datasets/datasets.py``, ``rlds/traj_transforms.py``, ``rlds/utils/data_utils.py`` and
-    ``vla/action_tokenizer.py`` of both projects. Not done: the model's tokenizer and image transform (``examples``
-    makes the inputs of their ``RLDSBatchTransform``), and image augmentation.
+    ``vla/action_tokenizer.py`` of both projects. Not done: tokenizer and image transform, which are the model's
+    (``examples`` makes the inputs of their ``RLDSBatchTransform``); and image augmentation, a choice of the run.
 
     Args:
         preset: ``openvla``; or ``openvla_oft``, with the defaults of its LIBERO runs: chunks of 8, wrist and proprio.

@@ -120,6 +120,8 @@ class _Finder:
         vector = self._vector
         quantity, name, kind = _at(vector.quantities, dim), vector.names[dim], vector.kinds[dim]
         stays = any(fnmatchcase(text, pattern) for text in (name, quantity) for pattern in self._absolute)
+        # Columns that a caller chose have no quantity: only their names tell a gripper.
+        stays |= not quantity and any(pattern in name for pattern in self._absolute)
         is_measured = self._is_state and (quantity.endswith(_MEASURED) or kind in ("velocity", "displacement"))
         if self._relative_to is None or stays or kind == "flag" or is_measured:
             return False

@@ -37,7 +37,7 @@ def to_matrix(values: np.ndarray, rotation: Stored) -> np.ndarray:
         rotation: Form of the values; ``rot6d_rows`` are the first two rows of the matrix, ``rot6d_columns`` the first
             two columns.
 
-    >>> to_matrix(np.array([0.0, 0.0, np.pi / 2]), "euler_xyz").round(3).tolist()
+    >>> (to_matrix(np.array([0.0, 0.0, np.pi / 2]), "euler_xyz").round(3) + 0).tolist()
     [[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
     values = np.asarray(values, np.float64)

@@ -55,7 +55,8 @@ class Vector(ValueObject):
             (``T0^-1 T[k]``), ``world`` about the axes of the base (``p[k] - p0``, ``R[k] R0^-1``).
         rotation: Form of rotations: ``euler_xyz``, ``rotvec``, ``quat_xyzw``, ``rot6d_rows`` or ``rot6d_columns``. None
             keeps the dataset's.
-        absolute: Names or quantities of dimensions that stay absolute; ``*`` matches any text.
+        absolute: Names or quantities of dimensions that stay absolute; ``*`` matches any text. Dimensions of unknown
+            quantity, such as those of ``columns``, also stay if their name contains one.
         per_step: Whether a normalisation has statistics for each step of the chunk.
         between: ``"frames"`` for the actions of each interval between two successive frames of the sample:
             [b, F - 1, W, A], W being the longest interval, with mask False beyond shorter ones; with ``reduce``

@@ -24,7 +24,16 @@ from stream.statistics.methods import METHODS, MethodName
 from stream.statistics.mixture import Mixture
 from stream.statistics.trainer_files import FILES, export_file, import_file
 from stream.statistics.transformed import TransformedVectors
-from stream.statistics.vectors import Over, Per, Statistics, VectorStatistics, measure, used_data, used_splits
+from stream.statistics.vectors import (
+    Over,
+    Per,
+    Statistics,
+    VectorStatistics,
+    measure,
+    pool_steps,
+    used_data,
+    used_splits,
+)
 
 if TYPE_CHECKING:
     from typing import Self
@@ -44,8 +53,9 @@ class Normalize:
         data: Loader, or its ``data``.
         method: ``mean_std`` gives mean 0 and standard deviation 1. ``q01_q99`` maps the 1st and 99th percentile to -1
             and 1, ``min_max`` the least and the largest value. These keep the values of flags and of dimensions that do
-            not vary. ``openpi_pi0``, ``openpi_pi05`` (also pi0-FAST), ``openvla`` and ``octo`` are the formulas of
-            these trainers, for all dimensions.
+            not vary. ``openpi_pi0``, ``openpi_pi05`` (also pi0-FAST), ``openvla``, ``octo``, ``gr00t`` (least and
+            largest value) and ``umi`` (the same without clipping) are the formulas of these trainers, for all
+            dimensions.
         per: ``dataset`` takes the statistics of each dataset. ``robot`` takes those of all datasets of a robot
             together, each step once. ``mixture`` takes those of all datasets together, by their weights or those of
             the last phase. The dimensions of datasets that are taken together must be the same.
@@ -53,9 +63,10 @@ class Normalize:
             the step t of each sample of the loader's first epoch, with its split and choices. Make
             it from the loader of training.
         leave: Dimensions that keep their values, by name or quantity; ``*`` matches any text. By default the gripper;
-            with the methods of OpenVLA and Octo only the gripper of the action, and none with openpi's.
-        clip: Largest magnitude of a normalised value; by default 1 for ``q01_q99``, ``min_max`` and ``openvla``. False
-            keeps all values.
+            with the methods of OpenVLA and Octo only the gripper of the action, rotations with UMI's, and none with
+            those of openpi and GR00T.
+        clip: Largest magnitude of a normalised value; by default 1 for ``q01_q99``, ``min_max``, ``openvla`` and
+            ``gr00t``. False keeps all values.
         split: TFDS split of ``over="dataset"``. Use the statistics of training for every split.
         keys: Vectors to normalise, by default those that a dataset has.
         tails: Steps that count in the statistics of a relative vector: ``real``, those inside the episode;
@@ -115,7 +126,7 @@ class Normalize:
             by_dataset = numbers[vector_key] = measure(
                 data, vector_key, per=per, over=over, split=split, tails=tails, transformed=transformed
             )
-            kept_patterns = ("gripper",) * (vector_key in METHODS[method].grippers) if leave is None else leave
+            kept_patterns = METHODS[method].kept_patterns(vector_key) if leave is None else leave
             for member, (name, vector) in enumerate(zip(data.names, data.spec.vectors(vector_key), strict=True)):
                 if vector.size:
                     mask = METHODS[method].mask(
@@ -127,9 +138,7 @@ class Normalize:
                     by_dataset[name] = replace(by_dataset[name], mask=mask, source=source)
         clip = _bound(clip, method)
         self._set(numbers, method=method, per=per, over=over, split=split, clip=clip, keys=keys, tails=tails)
-        for key in keys:
-            if key in data.spec.relative:
-                self.conversions[key] = dict(zip(data.names, data.spec.relative[key], strict=True))
+        self._convert(data.spec)
         self._fill(data.names)
         self.is_bound = True
 
@@ -140,6 +149,12 @@ class Normalize:
         )
         self.conversions = {}
         self._fill(dict.fromkeys(name for by_dataset in statistics.values() for name in by_dataset))
+
+    def _convert(self, spec: BatchSpec) -> None:
+        """Take the conversions of the vectors that are normalised."""
+        for key in self.keys:
+            if key in spec.relative:
+                self.conversions[key] = dict(zip(spec.datasets, spec.relative[key], strict=True))
 
     def _fill(self, dataset_names: Iterable[str]) -> None:
         """Make the tables of some datasets, in this order."""
@@ -202,17 +217,31 @@ class Normalize:
                     raise ArgumentError(f"{context}no statistics of the {vector_key} of {name}; {hint}")
                 saved = by_dataset[name].source
                 current = used_data(data, vector_key, member, saved.get("content", ()))
-                for field in saved:
-                    if saved[field] != current.get(field):
+                # Statistics of absolute values have no conversion; files of trainers do not name their data.
+                for field in (*saved, *(("conversion",) if "content" in saved else ())):
+                    if saved.get(field) != current.get(field):
                         raise ArgumentError(
                             f"{context}the statistics belong to other data: {field} of the {vector_key} of {name} are "
-                            f"{saved[field]!r:.150} in the statistics and {current.get(field)!r:.150} here. Make "
+                            f"{saved.get(field)!r:.150} in the statistics and {current.get(field)!r:.150} here. Make "
                             "Normalize from a loader like this one"
                         )
         bound = copy.copy(self)
         bound._fill(data.names)
         bound.is_bound = True
         return bound
+
+    def pooled(self, stride: int) -> Self:
+        """Return the same normalisation with one map for every ``stride``-th step of statistics of each step.
+
+        Quantiles of pooled steps are unknown, NaN.
+        """
+        pooled = copy.copy(self)
+        pooled.statistics = {
+            key: {name: pool_steps(numbers, stride) for name, numbers in by_dataset.items()}
+            for key, by_dataset in self.statistics.items()
+        }
+        pooled._fill(self.names)
+        return pooled
 
     def normalize(self, values: Any, key: VectorName | None = None, *, dataset: Any) -> Any:
         """Return values as ``map`` gives them, for inference.
@@ -374,6 +403,7 @@ def load_normalize(path: str | Path, data: Any = None, *, format: Format | str =
     }
     normalize = Normalize.__new__(Normalize)
     normalize._set(statistics, keys=tuple(statistics), **settings)
+    normalize._convert(spec)
     return normalize.bind(data, context=f"{path}: ")
 
 

@@ -54,6 +54,20 @@ class VectorStatistics:
     source: Mapping[str, Any] = field(default_factory=dict)
 
 
+def pool_steps(statistics: VectorStatistics, stride: int) -> VectorStatistics:
+    """Return the statistics of every ``stride``-th step together, of as many values each; quantiles are NaN."""
+    if statistics.mean.ndim == 1:
+        return statistics
+    mean, std, low, high = (getattr(statistics, name)[::stride] for name in ("mean", "std", "min", "max"))
+    pooled_mean, unknown = mean.mean(axis=0), np.full(mean.shape[1:], np.nan)
+    pooled_std = np.sqrt((std**2 + (mean - pooled_mean) ** 2).mean(axis=0))
+    least, largest = low.min(axis=0), high.max(axis=0)
+    mask = np.asarray(statistics.mask[::stride].any(axis=0))
+    return replace(
+        statistics, mean=pooled_mean, std=pooled_std, min=least, max=largest, q01=unknown, q99=unknown, mask=mask
+    )
+
+
 Statistics = Mapping[Any, Mapping[str, VectorStatistics]]
 """Statistics by vector and dataset."""
 
@@ -138,15 +152,18 @@ def measure(
     return by_dataset
 
 
-def mixture_statistics(mixture: Mixture, *, split: str) -> dict[VectorName, dict[str, np.ndarray]]:
-    """Return the statistics of all members together, float32 [dims] by name and vector.
+def mixture_statistics(
+    mixture: Mixture, *, split: str, tails: Tails = "real"
+) -> dict[VectorName, dict[str, np.ndarray]]:
+    """Return the statistics of all members together, float32 [dims] or [W, dims] by name and vector.
 
     Raises:
         ArgumentError: As for ``measure``.
     """
     numbers_by_vector = {}
     for vector_key in mixture.spec.vector_names:
-        statistics = next(iter(measure(mixture, vector_key, per="mixture", over="dataset", split=split).values()))
+        by_dataset = measure(mixture, vector_key, per="mixture", over="dataset", split=split, tails=tails)
+        statistics = next(iter(by_dataset.values()))
         numbers_by_vector[vector_key] = {name: getattr(statistics, name).astype(np.float32) for name in NUMBERS}
     return numbers_by_vector
 

@@ -47,7 +47,7 @@ def test_normalising_in_training_and_on_a_robot(oxe_root: Path, tmp_path: Path) 
     names = run_block(block_with(oxe_root, "loader.normalize.save", **change), {})
     assert names["again"].batch_at(0)["action"].any()
     robot = Robot([np.zeros(len(names["loader"].state_names["bridge"]), np.float32)] * 3)
-    run_block(block_with(oxe_root, "denormalize", **change), {"robot": robot, "policy": lambda state: state + 1})
+    run_block(block_with(oxe_root, "for state in robot", **change), {"robot": robot, "policy": lambda state: state + 1})
     assert robot.action.shape == (7,) and robot.action.any()
 
 

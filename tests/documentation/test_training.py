@@ -109,7 +109,7 @@ def test_an_augmentation(oxe_root: Path) -> None:
 
 def test_batches_of_trainers(torch: Any, frames_root: Path, tmp_path: Path) -> None:
     root = {"build/demo/frames": str(frames_root)}
-    names = run_block(block_with(frames_root, "openpi.sample(", **root), {})
+    names = run_block(block_with(frames_root, 'openpi.sample("pi05"', **root), {})
     assert names["batch"]["image"]["base_0_rgb"].shape == (32, 224, 224, 3)
     assert names["batch"]["actions"].shape == (32, 50, 32)
     names = run_block(

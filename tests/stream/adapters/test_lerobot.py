@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream import ArgumentError, Loader, make_loader
+from stream import ArgumentError, Loader, Vector, make_loader
 from stream.adapters import lerobot
 from stream.adapters.sample import NO_VECTOR
 from tests.stream.adapters.raw import Raw, changed, places
 
 WINDOWS = {"act": (None, range(100)), "diffusion": (range(-1, 1), range(-1, 15)), "smolvla": (range(0, 1), range(50))}
+WINDOWS |= dict.fromkeys(("pi0", "pi05", "pi0_fast"), (None, range(50)))
 
 
 def open_lerobot(root: Path, preset: lerobot.Policy = "act", **options: Any) -> Loader:
@@ -128,6 +129,57 @@ def test_without_a_state_there_is_no_feature_of_it(frames_root: Path) -> None:
     assert not [key for key in loader.batch_at(0) if "state" in key]
 
 
+JOINT: dict[str, Any] = {"space": "joint", "on_unknown_units": "keep"}
+
+
+def open_joints(root: Path, **options: Any) -> Loader:
+    sample = changed(lerobot.sample("pi0", chunk_size=6, **options), action=JOINT, state=JOINT)
+    return make_loader(root, "droid", batch_size=12, shuffle="none", **sample)
+
+
+@pytest.mark.parametrize("excluded", [["gripper"], ["Joint_7", "GRIP"], []])
+def test_statistics_of_relative_actions_are_those_of_complete_chunks(frames_root: Path, excluded: list[str]) -> None:
+    """As LeRobot's ``compute_relative_action_stats``; batches stay absolute for its preprocessor."""
+    loader = open_joints(frames_root, use_relative_actions=True, relative_exclude_joints=excluded)
+    absolute = open_joints(frames_root)
+    np.testing.assert_array_equal(loader.batch_at(0)["action"], absolute.batch_at(0)["action"])
+    raw = Raw(frames_root, "droid", action=JOINT, state=Vector(**JOINT))
+    names = lerobot.action_feature_names(loader)
+    is_relative = [not any(text.lower() in name.lower() for text in excluded) for name in names]
+    chunks = [
+        [raw.action(episode, step + ahead) - raw.value("state", episode, step) * is_relative for ahead in range(6)]
+        for episode, step in raw.rows
+        if step + 6 <= raw.length[episode]
+    ]
+    values = np.array(chunks, np.float64).reshape(-1, 8)
+    stats, plain = lerobot.dataset_stats(loader), lerobot.dataset_stats(absolute)
+    for name, expected in (
+        *(("mean", values.mean(axis=0)), ("std", values.std(axis=0)), ("min", values.min(axis=0))),
+        *(("max", values.max(axis=0)), ("q01", np.quantile(values, 0.01, axis=0))),
+        ("q99", np.quantile(values, 0.99, axis=0)),
+    ):
+        np.testing.assert_allclose(stats["action"][name], expected, atol=1e-5, err_msg=name)
+    np.testing.assert_array_equal(stats["observation.state"]["mean"], plain["observation.state"]["mean"])
+    assert (np.abs(stats["action"]["mean"] - plain["action"]["mean"])[is_relative] > 1e-3).all()
+
+
+def test_names_of_the_action_say_which_dimensions_stay_absolute(frames_root: Path) -> None:
+    names = lerobot.action_feature_names(
+        open_lerobot(frames_root, "pi0", use_relative_actions=True, relative_exclude_joints=["axis_angle"])
+    )
+    assert names[3] == "rx ee_rotation_axis_angle" and names[0] == "x"
+
+
+def test_what_cannot_be_relative_is_an_error(frames_root: Path) -> None:
+    loader = open_lerobot(frames_root, "pi0", use_relative_actions=True)
+    with pytest.raises(ArgumentError, match="dataset viola: action: x is a displacement, so it is relative already"):
+        lerobot.dataset_stats(loader)
+    with pytest.raises(ArgumentError, match="use_relative_actions with n_obs_steps=2: LeRobot subtracts the state of"):
+        lerobot.sample("diffusion", use_relative_actions=True)
+    with pytest.raises(ArgumentError, match="relative_exclude_joints='gripper'; expected a list of texts"):
+        lerobot.sample("pi0", relative_exclude_joints="gripper")
+
+
 def test_an_unknown_policy_is_an_error() -> None:
-    with pytest.raises(ArgumentError, match="preset='act2'; expected one of act, diffusion, smolvla"):
+    with pytest.raises(ArgumentError, match="preset='act2'; expected one of act, diffusion, smolvla, pi0, pi05"):
         lerobot.sample("act2")  # type: ignore[arg-type]

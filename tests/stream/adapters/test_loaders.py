@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stream import ArgumentError, Loader, Select, StateError, digest, load_loader, make_loader
-from stream.adapters import gr00t, latent_action, lerobot, octo, openpi, openvla
+from stream.adapters import gr00t, latent_action, lerobot, octo, openpi, openvla, umi
 from stream.adapters.sample import TrainerSample
 from tests.fixtures.parameters import long_but
 from tests.stream.adapters.raw import UNITS, changed, keep_units, statistics_of
@@ -28,11 +28,14 @@ ADAPTERS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "lapa": (latent_action, "bridge,kuka", {"image_size": (64, 64)}),
     "univla": (latent_action, "bridge,rt1", {"preset": "univla"}),
     "gr00t": (gr00t, "droid,viola", {"action_horizon": 4}),
+    "umi": (umi, "bridge,droid", {"action_horizon": 4, "down_sample_steps": 2, "normalize": True}),
 }
 
 
 FIRST = ("openpi", "octo")
 """Adapters that `make test` runs with workers; the others share their code."""
+HISTORY = ("octo", "diffusion", "umi")
+"""Adapters with observations before t."""
 
 
 def sample_of(name: str, **options: Any) -> TrainerSample:
@@ -210,7 +213,7 @@ def test_a_camera_that_the_caller_names_has_to_be_stored(frames_root: Path) -> N
         make_loader(frames_root, "bridge", batch_size=4, **octo.sample(sizes=sizes))
 
 
-@pytest.mark.parametrize("name", [name for name in ADAPTERS if name not in ("octo", "diffusion")])
+@pytest.mark.parametrize("name", [name for name in ADAPTERS if name not in HISTORY])
 def test_a_pairs_root_serves_the_frames_that_it_has(name: str, oxe_root: Path, frames_root: Path) -> None:
     sample = sample_of(name, **({"cameras": ("primary",)} if name == "act" else {}))
     arguments: dict[str, Any] = {"batch_size": 8, "shuffle": "none", **sample}
@@ -227,7 +230,7 @@ def test_a_pairs_root_serves_the_frames_that_it_has(name: str, oxe_root: Path, f
     assert checked
 
 
-@pytest.mark.parametrize("name", ["octo", "diffusion"])
+@pytest.mark.parametrize("name", HISTORY)
 def test_a_trainer_that_a_pairs_root_cannot_serve_names_the_layout(name: str, oxe_root: Path) -> None:
     with pytest.raises(ArgumentError, match=r"its pairs hold the frames .*--layout frames"):
         open_adapter(name, oxe_root)

@@ -152,6 +152,73 @@ def test_droid_draws_cameras_and_instructions_as_openpi_does(frames_root: Path) 
         assert max(drawn_counts) - min(drawn_counts) < 6 * np.sqrt(sum(drawn_counts))
 
 
+JOINT: dict[str, Any] = {"space": "joint", "on_unknown_units": "keep"}
+JOINTS: dict[str, Any] = {"action": JOINT, "state": JOINT}
+
+
+@pytest.mark.parametrize("preset", ["pi0", "pi05"])
+def test_delta_joint_actions_are_relative_to_the_state_and_so_are_their_statistics(
+    frames_root: Path, preset: openpi.Preset
+) -> None:
+    """As ``DeltaActions`` and ``compute_norm_stats.py``: chunks of every step, the last action repeated."""
+    options: dict[str, Any] = {"preset": preset, "units": JOINTS}
+    absolute = open_openpi(frames_root, "droid", **options, normalize=False)
+    delta = open_openpi(frames_root, "droid", **options, normalize=False, use_delta_joint_actions=True)
+    scaled = open_openpi(frames_root, "droid", **options, use_delta_joint_actions=True)
+    num_rows, chunks = sum(absolute.sizes.values()), []
+    is_joint = np.arange(32) < 7
+    for step in range(num_rows // 32 + 1):
+        batch = absolute.batch_at(step)
+        expected = batch["actions"] - (batch["state"] * is_joint)[:, None]
+        np.testing.assert_array_equal(delta.batch_at(step)["actions"], expected)
+        chunks.append(expected)
+    values = np.concatenate(chunks)[:num_rows, :, :8].reshape(-1, 8).astype(np.float64)
+    numbers = statistics_of(scaled)["action"]["droid"]
+    np.testing.assert_allclose(numbers.mean, values.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(numbers.std, values.std(axis=0), atol=1e-6)
+    np.testing.assert_allclose(numbers.q01, np.quantile(values, 0.01, axis=0), atol=1e-6)
+    normalize: Any = scaled.normalize
+    batch, raw = scaled.batch_at(0), absolute.batch_at(0)
+    commands = normalize.denormalize(batch["actions"][..., :8], dataset="droid", state=raw["state"][:, :8])
+    np.testing.assert_allclose(commands, raw["actions"][..., :8], atol=1e-5)
+
+
+def test_openpi_s_own_file_gives_commands_too(frames_root: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"units": JOINTS, "use_delta_joint_actions": True}
+    own: Any = open_openpi(frames_root, "droid", **options)
+    own.normalize.export(tmp_path / "norm_stats.json", format="openpi")
+    theirs: Any = open_openpi(frames_root, "droid", **options, normalize=str(tmp_path / "norm_stats.json"))
+    raw = open_openpi(frames_root, "droid", units=JOINTS, normalize=False).batch_at(0)
+    actions, state = theirs.batch_at(0)["actions"][..., :8], raw["state"][:, :8]
+    np.testing.assert_allclose(actions, own.batch_at(0)["actions"][..., :8], atol=1e-5)
+    commands = theirs.normalize.denormalize(actions, dataset="droid", state=state)
+    np.testing.assert_allclose(commands, raw["actions"][..., :8], atol=1e-5)
+
+
+def test_the_gripper_of_droid_stays_absolute(frames_root: Path) -> None:
+    absolute, delta = (
+        make_loader(
+            frames_root,
+            "droid",
+            batch_size=8,
+            **openpi.sample("pi0_droid", normalize=False, use_delta_joint_actions=is_delta),
+        ).batch_at(0)
+        for is_delta in (False, True)
+    )
+    np.testing.assert_array_equal(delta["actions"][..., 7:], absolute["actions"][..., 7:])
+    np.testing.assert_array_equal(
+        delta["actions"][..., :7], absolute["actions"][..., :7] - absolute["state"][:, None, :7]
+    )
+
+
+def test_actions_that_are_displacements_are_not_made_relative_again(frames_root: Path) -> None:
+    """As openpi's configuration of LIBERO once did."""
+    with pytest.raises(ArgumentError, match=r"relative_to='state' with space='eef_delta', .* displacements already"):
+        open_openpi(frames_root, use_delta_joint_actions=True)
+    with pytest.raises(ArgumentError, match="dataset viola: action: x is a displacement"):
+        open_openpi(frames_root, units={}, use_delta_joint_actions=True)
+
+
 class Words:
     """A tokenizer with openpi's signature: the lengths of words, and how many values the state has."""
 

@@ -134,6 +134,18 @@ def test_two_arms_are_each_relative_to_their_own() -> None:
     np.testing.assert_allclose(values[0, 0], [*[0] * 6, state[0, 6], *[0] * 6, state[0, 13]], atol=1e-6)
 
 
+def test_a_gripper_of_unknown_quantity_stays_absolute_by_its_name() -> None:
+    """Columns that a caller chose have no quantities."""
+    names = ("arm/joint[0]", "arm/joint[1]", "arm/gripper_position[0]")
+    dims = Dims(names, ("absolute",) * 3, ("",) * 3)
+    values = np.array([[[1, 2, 0.5]]], np.float32)
+    state, masks = np.array([[1, 1, 1]], np.float32), (np.ones((1, 1, 3), bool), np.ones((1, 3), bool))
+    for absolute, expected in ((("gripper",), [0, 1, 0.5]), ((), [0, 1, -0.5]), (("joint[0]",), [1, 1, -0.5])):
+        conversion = plan_relative(dims, dims, relative_to="state", absolute=absolute, context="demo")
+        relative, _ = conversion.forward(values, masks[0], state, masks[1])
+        assert relative.ravel().tolist() == expected
+
+
 def test_a_reference_to_itself_is_nothing_and_a_turned_base_changes_only_world() -> None:
     generator = np.random.default_rng(1)
     base = to_matrix(generator.normal(size=4), "quat_xyzw")

@@ -174,3 +174,12 @@ def test_what_cannot_be_relative_is_one_sentence(frames_root: Path, fields: dict
         make_loader(
             frames_root, "bridge", action={"steps": 4, **fields} if "reduce" not in fields else fields, **ARGUMENTS
         )
+
+
+def test_statistics_of_absolute_actions_do_not_bind_to_relative_ones(frames_root: Path) -> None:
+    absolute = Normalize(open_joints(frames_root, action={"relative_to": None}))
+    for relative_to in ("state", "first", "previous"):
+        with pytest.raises(
+            ArgumentError, match=r"the statistics belong to other data: (columns|conversion) of the action"
+        ):
+            open_joints(frames_root, action={"relative_to": relative_to}, normalize=absolute)

@@ -1,0 +1,58 @@
+"""The page about representations of actions: loaders of three trainers, and the loop on a robot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.documentation.blocks import TURNS, block_with, run_block
+
+
+def test_chunks_of_three_trainers_from_the_same_root(frames_root: Path) -> None:
+    code = block_with(frames_root, "gr00t_loader =", **{"build/demo/frames": str(frames_root)})
+    names = run_block(code, {})
+    assert names["pi0_loader"].batch_at(0)["actions"].shape == (16, 16, 32)
+    assert np.shape(names["statistics"]["relative_action"]["eef"]["min"]) == (4, 9)
+    assert names["gr00t_loader"].batch_at(0)["actions"]["eef"].shape == (16, 4, 9)
+    assert names["umi_loader"].batch_at(0)["action"].shape == (16, 4, 10)
+
+
+class Robot:
+    """A robot that takes two observations, each when one step has passed."""
+
+    def __init__(self, states: list[np.ndarray]) -> None:
+        self.states, self.sent = states, list[np.ndarray]()
+
+    def is_running(self) -> bool:
+        """Return whether an observation is left."""
+        return bool(self.states)
+
+    def observe(self) -> dict[str, Any]:
+        """Return the next observation."""
+        return {"frames": None, "state": self.states.pop()}
+
+    def steps_since(self, observation: dict[str, Any]) -> int:
+        """Return the steps that passed since."""
+        return 1
+
+    def send(self, command: np.ndarray) -> None:
+        """Keep a command."""
+        self.sent.append(command)
+
+
+def test_a_prediction_becomes_commands_relative_to_its_observation(frames_root: Path, tmp_path: Path) -> None:
+    """A policy that predicts no motion keeps each joint where the observation saw it."""
+    code = block_with(frames_root, "gr00t_loader =", **{"build/demo/frames": str(frames_root)})
+    normalize = run_block(code, {})["pi0_loader"].normalize
+    normalize.save(tmp_path / "normalize.json")
+    still = normalize.normalize(np.zeros((16, 8), np.float32), "action", dataset="droid")
+    states = [np.full(8, value, np.float32) for value in (0.25, 0.5)]
+    robot = Robot([*states])
+    code = block_with(frames_root, "robot.steps_since", **{"run/normalize.json": str(tmp_path / "normalize.json")})
+    run_block(code, {"robot": robot, "policy": lambda frames, state: still})
+    commands = np.array(robot.sent)
+    assert commands.shape == (2 * TURNS, 8)
+    np.testing.assert_allclose(commands[:, :7], np.repeat([0.5, 0.25], TURNS)[:, None] * np.ones(7), atol=1e-5)
+    np.testing.assert_allclose(commands[:, 7], 0, atol=1e-5)
