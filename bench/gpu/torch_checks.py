@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import statistics
+import time
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,11 +26,12 @@ from bench.gpu.checks import (
     run_checks,
     weigh,
 )
-from bench.gpu.command import DATASETS, ROOTS
+from bench.gpu.command import DATASETS, LEVELS, ROOTS
 from bench.loader.train_run import busy
 from stream import Frames, Normalize
 from stream.batch.encoded import encoded_frames
 from stream.batch.spec import Batch
+from stream.frameworks.torch_augment import DeviceAugmenter
 from stream.torch import StreamDataset, to_device
 
 _FRAMES = {
@@ -36,6 +39,9 @@ _FRAMES = {
     "cameras and windows": Frames([-2, 0, 0, "1..3"], cameras=["primary", "wrist"], edges="repeat"),
     "a drawn camera": Frames([0], cameras={"view": ("primary", "wrist")}),
 }
+
+_PRESETS = ("openpi", "octo", "openvla", "lerobot")
+_TIMED_ROWS, _TIMED_BATCHES = 256, 20
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -76,6 +82,7 @@ class TorchChecks:
                     shown = f"decode='device', {check_name}{'' if root == 'pairs' else f', colour {root}'}"
                     checks[shown] = partial(self.decoding, root, frames)
         checks |= {"a JPEG that the device refuses": self.refused, "normalisation": self.normalisation}
+        checks |= {f"augment='device', {preset}": partial(self.augmentation, preset) for preset in _PRESETS}
         return {f"torch: {check_name}": check for check_name, check in checks.items()}
 
     def copies(self, *, pin_memory: bool | None) -> str:
@@ -191,6 +198,42 @@ class TorchChecks:
         for key in module.keys:
             np.testing.assert_allclose(normalised[key], expected[key], rtol=1e-5, atol=1e-5, err_msg=key)
         return "within 1e-5 of the host"
+
+    def augmentation(self, preset: str) -> str:
+        """Compare augmented pictures with those of PyTorch on the CPU, which tests compare with the workers."""
+        frames = Frames([-1, 0], cameras=["primary", "wrist"], size=(96, 96), edges="repeat", augment=preset)
+        loader = loader_of(self._folder, "444", frames=frames)
+        sources = [to_device(loader, device, augment="device") for device in (self._device, "cpu")]
+        largest = 0
+        for step in range(3):
+            batch, expected = (_on_host(next(batches)) for batches in sources)
+            for key in loader.data.spec.frame_shapes:
+                difference = np.abs(batch.pop(key).astype(int) - expected.pop(key).astype(int))
+                largest = max(largest, int(difference.max()))
+            check_equal(batch, expected, step=step)
+        for batches in sources:
+            batches.close()
+        assert largest <= LEVELS, f"pictures differ by {largest} levels"
+        note = f"within {largest} levels of PyTorch on the CPU"
+        return f"{note}; {self._cost(preset)}" if self._on_cuda else note
+
+    def _cost(self, preset: str) -> str:
+        """Return the time of a batch of pairs, without the copies."""
+        frames = Frames([-1, 0], size=(224, 224), edges="repeat", augment=preset)
+        loader = loader_of(self._folder, "444", frames=frames, batch_size=_TIMED_ROWS)
+        spec = loader.data.spec
+        assert spec.augmentation is not None
+        augmenter = DeviceAugmenter(spec, spec.augmentation)
+        stored = loader.augmenting_on_device().batch_at(0)
+        amounts = augmenter.draw(stored)
+        moved = {key: torch.from_numpy(stored[key]).to(self._device) for key in spec.frame_shapes}
+        times = []
+        for _ in range(_TIMED_BATCHES):
+            start_time = time.perf_counter()
+            augmenter.apply(moved, amounts)
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - start_time)
+        return f"{1e3 * statistics.median(times):.1f} ms a batch of {_TIMED_ROWS} pairs of 224x224"
 
     def _need_torchvision(self) -> None:
         if self._on_cuda and importlib.util.find_spec("torchvision") is None:
