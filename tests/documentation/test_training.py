@@ -31,7 +31,7 @@ def test_a_policy(torch: Any, oxe_root: Path) -> None:
 
 def test_a_torch_loop(torch: Any, oxe_root: Path, closing: dict[str, Any]) -> None:
     seen: list[Any] = []
-    code = block_with(oxe_root, "batches = to_device(", **{'"cuda"': '"cpu"'})
+    code = block_with(oxe_root, '"cuda")  # copies', **{'"cuda"': '"cpu"'})
     closing |= run_block(code, {"train_step": lambda model, batch: seen.append(batch["frames"]), "model": None})
     assert [type(frames) for frames in seen] == [torch.Tensor] * TURNS
     assert closing["batches"].get_state()["step"] == TURNS

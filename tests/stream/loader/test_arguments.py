@@ -39,9 +39,10 @@ def loader_of(root: Path, mixture: Any = "arm", **arguments: Any) -> Loader:
 def test_the_signature_and_the_settings_state_the_same_arguments() -> None:
     signature = inspect.signature(make_loader).parameters
     stated = {field.name: field for field in (*fields(SampleSpec), *fields(RunConfig))}
-    # num_workers may be a number, and decode is a field of frames.
+    # num_workers may be a number, decode is a field of frames, and to_device chooses where frames are augmented.
     assert Workers.of("num_workers", signature["num_workers"].default) == stated.pop("workers").default
     assert stated.pop("decode").default == Frames().decode
+    assert stated.pop("augment").default == "host"
     assert set(signature) == {"root", "mixture", "split", "num_workers", "normalize", "cache", *stated}
     for name, field in stated.items():
         if name != "batch_size":
