@@ -166,29 +166,19 @@ class _Finder:
             return dims
         vector, reference = self._vector, self._reference
         if is_rotation:
-            own_blocks = [block for block in _blocks(vector) if _form(vector, block)]
-            blocks = [block for block in _blocks(reference) if _form(reference, block)]
-            by_names = {tuple(reference.names[dim] for dim in block): block for block in blocks}
-            own_names = [tuple(vector.names[dim] for dim in block) for block in own_blocks]
-            if len(by_names) == len(blocks) and all(names in by_names for names in own_names):
-                return by_names[tuple(vector.names[dim] for dim in dims)]
-            if len(blocks) == len(own_blocks):
-                return blocks[own_blocks.index(dims)]
+            parts = [dims]
+            candidates = [block for block in _blocks(vector) if _form(vector, block)]
+            targets = [block for block in _blocks(reference) if _form(reference, block)]
         else:
             quantity = _at(vector.quantities, dims[0])
-            own = [dim for dim, found in enumerate(vector.quantities) if found == quantity and self._is_target(dim)]
-            matches = [dim for dim, found in enumerate(reference.quantities) if found == quantity]
-            matches = [dim for dim in matches if reference.kinds[dim] == "absolute"]
-            by_name = {reference.names[dim]: dim for dim in matches}
-            if len(by_name) == len(matches) and all(vector.names[dim] in by_name for dim in own):
-                chosen = tuple(by_name[vector.names[dim]] for dim in dims)
-            elif len(own) == len(matches):
-                chosen = tuple(matches[own.index(dim)] for dim in dims)
-            else:
-                chosen = ()
-            if chosen:
-                self._check_units(dims, chosen)
-                return chosen
+            parts = [(dim,) for dim in dims]
+            candidates = [(dim,) for dim in _dims_of(vector, quantity) if self._is_target(dim)]
+            targets = [(dim,) for dim in _dims_of(reference, quantity) if reference.kinds[dim] == "absolute"]
+        matches = tuple(dim for block in _counterparts(vector, candidates, reference, targets, parts) for dim in block)
+        if matches:
+            if not is_rotation:
+                self._check_units(dims, matches)
+            return matches
         names = ", ".join(f"{vector.names[dim]} ({_at(vector.quantities, dim) or 'unknown'})" for dim in dims)
         available = ", ".join(
             f"{name} ({_at(reference.quantities, dim) or 'unknown'})" for dim, name in enumerate(reference.names)
@@ -218,6 +208,30 @@ class _Finder:
 
 def _at(texts: Sequence[str], dim: int) -> str:
     return texts[dim] if dim < len(texts) else ""
+
+
+def _dims_of(vector: Dimensions, quantity: str) -> list[int]:
+    return [dim for dim, other in enumerate(vector.quantities) if other == quantity]
+
+
+def _counterparts(
+    vector: Dimensions,
+    candidates: Sequence[tuple[int, ...]],
+    reference: Dimensions,
+    targets: Sequence[tuple[int, ...]],
+    parts: Sequence[tuple[int, ...]],
+) -> list[tuple[int, ...]]:
+    """Return the target of each part, by names that tell all candidates apart, or by order if the counts are equal."""
+
+    def names(dimensions: Dimensions, block: tuple[int, ...]) -> tuple[str, ...]:
+        return tuple(dimensions.names[dim] for dim in block)
+
+    by_names = {names(reference, target): target for target in targets}
+    if len(by_names) == len(targets) and all(names(vector, candidate) in by_names for candidate in candidates):
+        return [by_names[names(vector, part)] for part in parts]
+    if len(candidates) == len(targets):
+        return [targets[candidates.index(part)] for part in parts]
+    return []
 
 
 def _form(vector: Dimensions, block: Sequence[int]) -> Stored | None:
