@@ -10,6 +10,7 @@ import numpy as np
 
 from stream.base.errors import ArgumentError
 from stream.batch.maker import BatchMaker, Setup
+from stream.batch.spec import BatchSpec
 from stream.format.names import VECTORS, VectorName
 from stream.order.rows import Rows
 from stream.statistics.chunks import Chunks
@@ -42,7 +43,7 @@ class TransformedVectors:
         size = self.data.spec.vectors(vector_key)[member].size
 
         def yield_chunks() -> Chunks:
-            maker = _maker(replace(self.data.spec, cameras=(), chooses_frames=False), self.transforms)
+            maker = _maker(_without_frames(self.data.spec), self.transforms)
             num_samples = int(self.data.sample_index.sizes[member])
             for first in range(0, num_samples, _ROWS):
                 rows = _rows(self.data, member, np.arange(first, min(first + _ROWS, num_samples)))
@@ -68,7 +69,7 @@ class TransformedVectors:
 
 def check_unchanged(data: Mixture, transforms: Sequence[Any], keys: Sequence[str]) -> None:
     """Raise ArgumentError if transforms change a vector whose statistics are of the data as stored."""
-    plain, changed = (_maker(data.spec, chosen) for chosen in ((), tuple(transforms)))
+    plain, changed = _maker(_without_frames(data.spec), ()), _maker(data.spec, tuple(transforms))
     for member in range(len(data.names)):
         positions = np.arange(min(_PROBED, int(data.sample_index.sizes[member])))
         rows = _rows(data, member, positions)
@@ -83,7 +84,11 @@ def check_unchanged(data: Mixture, transforms: Sequence[Any], keys: Sequence[str
                 )
 
 
-def _maker(spec: Any, transforms: tuple[Any, ...]) -> BatchMaker:
+def _without_frames(spec: BatchSpec) -> BatchSpec:
+    return replace(spec, cameras=(), chooses_frames=False)
+
+
+def _maker(spec: BatchSpec, transforms: tuple[Any, ...]) -> BatchMaker:
     return BatchMaker(Setup(spec=spec, transforms=transforms, seed=spec.seed, rank=0, rows=_ROWS, threads=1))
 
 
