@@ -16,6 +16,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PROGRAMS = ("beam_jobs", "bench", "convert", "pairstream", "stream")
 MOST_FILES = 15
 
+_READERS = ("stream.base", "stream.batch", "stream.order", "stream.sample", "stream.format", "stream.storage")
 ARROWS = {
     "stream.base": (),
     "stream.storage": ("stream.base",),
@@ -24,33 +25,9 @@ ARROWS = {
     "stream.cache": ("stream.base", "stream.format", "stream.label", "stream.storage"),
     "stream.sample": ("stream.base", "stream.format", "stream.storage"),
     "stream.order": ("stream.base", "stream.sample", "stream.format", "stream.storage"),
-    "stream.batch": (
-        "stream.base",
-        "stream.cache",
-        "stream.order",
-        "stream.sample",
-        "stream.sample",
-        "stream.format",
-        "stream.storage",
-    ),
-    "stream.statistics": (
-        "stream.base",
-        "stream.batch",
-        "stream.order",
-        "stream.sample",
-        "stream.sample",
-        "stream.format",
-        "stream.storage",
-    ),
-    "stream.workers": (
-        "stream.base",
-        "stream.batch",
-        "stream.order",
-        "stream.sample",
-        "stream.sample",
-        "stream.format",
-        "stream.storage",
-    ),
+    "stream.batch": ("stream.base", "stream.cache", "stream.order", "stream.sample", "stream.format", "stream.storage"),
+    "stream.statistics": _READERS,
+    "stream.workers": _READERS,
     # Adapters give numpy arrays: LIBRARIES has no module of theirs.
     "stream.adapters": (
         *("stream.base", "stream.loader", "stream.statistics"),

@@ -115,8 +115,8 @@ def sample(
         ("chunk_size", chunk_size, 1),
         ("drop_n_last_frames", drop_n_last_frames, 0),
     )
-    own = {name: check_whole_number(name, value, least=least) for name, value, least in chosen if value is not None}
-    settings = DEFAULTS[preset]._replace(**own)
+    numbers = {name: check_whole_number(name, value, least=least) for name, value, least in chosen if value is not None}
+    settings = DEFAULTS[preset]._replace(**numbers)
     if isinstance(cameras, list | tuple):
         camera_by_key = {f"observation.images.{name}": name for name in cameras}
     else:

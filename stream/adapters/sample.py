@@ -60,7 +60,7 @@ class Conversion:
     """Base of the conversions to the batches of a trainer."""
 
     takes_normalized: ClassVar[bool] = True
-    """Whether values may be normalised before; False if the trainer's own code normalises."""
+    """True if values may be normalised before, False if the trainer's own code normalises."""
 
     def check_transforms(self, transforms: Sequence[Any]) -> None:
         """Raise ArgumentError for a normalisation after the conversion, or of a trainer that normalises by itself."""

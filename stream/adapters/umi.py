@@ -176,9 +176,9 @@ class ToUmi(Conversion):
         # UMI repeats the first frame that exists at a multiple of the stride before t, not the first of the episode.
         num_frames = next(iter(batch[f"frames/{camera}"].shape[1] for camera in self.views.values()))
         num_valid = np.minimum(num_frames, batch["step"] // self.stride + 1)
-        taken = np.maximum(np.arange(num_frames), (num_frames - num_valid)[:, None])
+        frame_indices = np.maximum(np.arange(num_frames), (num_frames - num_valid)[:, None])
         for key, camera in self.views.items():
-            images = np.take_along_axis(batch[f"frames/{camera}"], taken[:, :, None, None, None], axis=1)
+            images = np.take_along_axis(batch[f"frames/{camera}"], frame_indices[:, :, None, None, None], axis=1)
             observation[key] = as_float(images)
         state, mask = batch["state"], batch["state_mask"]
         if state.ndim == 2:

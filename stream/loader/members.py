@@ -104,15 +104,16 @@ def member_vectors(
                 raise ArgumentError(f"{vector_name}=Vector(columns=...): no member {name!r}; {available}")
         by_member[vector_name] = []
         for member, dataset_name in zip(members, dataset_names, strict=True):
-            own = {} if (own_vector := getattr(member, vector_name)) is None else own_vector.chosen()
-            columns = own.pop("columns", None)
+            member_vector = getattr(member, vector_name)
+            fields = {} if member_vector is None else member_vector.chosen()
+            columns = fields.pop("columns", None)
             if isinstance(columns, Mapping):
                 raise ArgumentError(
                     f"mixture: {dataset_name}: {vector_name}.columns={columns!r:.100}; expected a list of its columns"
                 )
             columns = vector.columns_of(dataset_name) if columns is None else columns
             try:
-                by_member[vector_name].append(replace(vector, columns=columns, **own))
+                by_member[vector_name].append(replace(vector, columns=columns, **fields))
             except ArgumentError as error:
                 raise ArgumentError(f"mixture: {dataset_name}: {vector_name}: {error}") from None
     return by_member

@@ -99,7 +99,7 @@ class OpenMixture:
         fields = [dataset.fields for dataset in self.datasets]
         # Without frames every step is a sample, and only the step t counts.
         frames = Frames([0]) if spec.frames is None else spec.frames
-        frame_steps = [own.steps for own in member_frames(self.members, frames)]
+        frame_steps = [frames_of_member.steps for frames_of_member in member_frames(self.members, frames)]
         self.windows = tuple(resolve_windows(frame_steps, fields, self.names))
         pair_datasets = [dataset.name for dataset in self.datasets if dataset.fields.layout == "pairs"]
         if frames.edges == "repeat" and pair_datasets:

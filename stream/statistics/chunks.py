@@ -59,8 +59,8 @@ class ChunkSource:
             steps = self.step[rows, None] + offsets
             last_steps = self.num_steps[rows, None] - 1
             inside = (steps >= 0) & (steps <= last_steps)
-            taken = rows[:, None] + np.clip(steps, 0, last_steps) - self.step[rows, None]
-            values, mask = self.values[0][taken], self.values[1][taken]
+            step_rows = rows[:, None] + np.clip(steps, 0, last_steps) - self.step[rows, None]
+            values, mask = self.values[0][step_rows], self.values[1][step_rows]
             if tails == "real":
                 mask = mask & inside[..., None]
             now = (None, None) if self.state is None else (self.state[0][rows], self.state[1][rows])

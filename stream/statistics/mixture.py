@@ -1,4 +1,4 @@
-"""What statistics need of an open mixture."""
+"""The part of an open mixture that statistics need."""
 
 from __future__ import annotations
 
