@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import logging
-import re
-import signal
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 import apache_beam as beam
@@ -17,17 +13,14 @@ from apache_beam.metrics import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult
 
-from beam_jobs.claims import Claims
-from beam_jobs.graph import NAMESPACE, Job, build_graph
+from beam_jobs.graph import NAMESPACE, build_graph
 from beam_jobs.options import SCRATCH, choose_runner, open_runner, temporary_files_in
-from convert.errors import ConvertError, ShardError
+from convert.engine.work import Job
 from convert.plan import DatasetPlan
 from convert.storage.staging import stage, staging_base, sweep
 
 _LOGGER = logging.getLogger(__name__)
-_WORKER_ENDED = re.compile(r"Worker subprocess exited with return code (-?[0-9]+)")
 _GRACE = 5.0
-_POLL = 0.2
 
 
 def run_pipeline(
@@ -70,17 +63,13 @@ def run_pipeline(
             if choice.kind == "DaskRunner":
                 _reach_scheduler(options)
             exit_stack.enter_context(progress)
-            if choice.is_local and choice.num_workers > 1:
-                claims = Claims(scratch / "claims", jobs=len(jobs))
-                build_graph(pipeline, jobs, plans, claims=claims, num_workers=choice.num_workers)
-                counters = _run_beside(pipeline, earlier_children, claims)
-            else:
-                build_graph(pipeline, jobs, plans)
-                counters = _run(pipeline)
+            build_graph(pipeline, jobs, plans, num_workers=choice.num_workers if choice.is_local else None)
+            counters = _run(pipeline)
             _LOGGER.info("counters: %s", counters)
             return counters
     finally:
-        _end_children(earlier_children)
+        if not choice.is_local:
+            _end_children(earlier_children)
         # Another run may have been killed meanwhile.
         sweep(staging_base(None), prefix=SCRATCH)
 
@@ -118,49 +107,6 @@ def _counters(result: PipelineResult) -> dict[str, int] | None:
     for metric in metrics:
         counters[metric.key.metric.name] += int(metric.result or 0)
     return dict(sorted(counters.items()))
-
-
-def _run_beside(pipeline: beam.Pipeline, earlier_children: set[int], claims: Claims) -> dict[str, int] | None:
-    """Run in a thread, so that a failure or an interrupt can end the workers, for which Beam waits without end."""
-    result: Future[dict[str, int] | None] = Future()
-    exit_codes: list[int] = []
-
-    def run() -> None:
-        try:
-            result.set_result(_run(pipeline))
-        except BaseException as error:
-            result.set_exception(error)
-
-    def note(error: threading.ExceptHookArgs) -> None:
-        # Beam reports a killed worker in its own thread, and waits for the worker without end.
-        if ended_match := _WORKER_ENDED.fullmatch(str(error.exc_value)):
-            exit_codes.append(int(ended_match[1]))
-        _LOGGER.info("in a thread of Beam's: %r", error.exc_value)
-
-    earlier_hook, threading.excepthook = threading.excepthook, note
-    thread = threading.Thread(target=run, name="pipeline", daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(_POLL)
-            if message := claims.failure():
-                raise ShardError(message)
-            if exit_codes:
-                raise ConvertError(_worker_ended(exit_codes[0]))
-    except BaseException:
-        # The hook stays: the threads in which Beam waits for its workers would print that they ended.
-        _end_children(earlier_children)
-        thread.join(_GRACE)
-        raise
-    threading.excepthook = earlier_hook
-    return result.result()
-
-
-def _worker_ended(exit_code: int) -> str:
-    is_killed = exit_code < 0
-    ending = f"was killed by {signal.Signals(-exit_code).name}" if is_killed else f"ended with exit code {exit_code}"
-    cause = ", as the kernel does when memory runs out" if exit_code == -signal.SIGKILL else ""
-    return f"a worker process {ending}{cause}; run the same command again to continue, perhaps with fewer --num-workers"
 
 
 def _end_children(earlier_children: set[int]) -> None:

@@ -6,10 +6,7 @@ import argparse
 import difflib
 import importlib
 import logging
-import os
 import resource
-import shlex
-import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -22,10 +19,8 @@ from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, 
 from apache_beam.runners import create_runner
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.runner import PipelineRunner
-from apache_beam.transforms import environments
 
 from beam_jobs.job_server import PORTABLE_RUNNERS, check_jar, reach_job_server
-from beam_jobs.worker import RUNNER_PID
 from convert.errors import UsageError
 from convert.storage.staging import stage, staging_base
 from stream.base.errors import closest
@@ -52,7 +47,7 @@ _DASK_PLACES = ("--dask_client_address", "--dask_scheduler_file")
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerChoice:
-    """A runner by name, Beam's arguments for it, and the worker processes that a local one starts."""
+    """A runner by name, Beam's arguments for it, and the worker processes on this machine."""
 
     name: str
     arguments: tuple[str, ...]
@@ -60,7 +55,7 @@ class RunnerChoice:
 
     @property
     def is_local(self) -> bool:
-        """True for Beam's in-process runner, with or without worker processes."""
+        """True for Beam's in-process runner."""
         return self.name in LOCAL_RUNNERS
 
     @property
@@ -119,8 +114,7 @@ def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, Pipeline
             may not open enough files.
     """
     if choice.is_local:
-        options = PipelineOptions(list(choice.arguments), direct_num_workers=choice.num_workers)
-        yield _local_runner(choice.num_workers), options
+        yield fn_runner.FnApiRunner(), PipelineOptions(list(choice.arguments))
         return
     if choice.kind == "DaskRunner":
         with _dask_arguments(choice) as arguments:
@@ -138,15 +132,6 @@ def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, Pipeline
         if choice.name in PORTABLE_RUNNERS:
             reach_job_server(choice.name, options)
         yield create_runner(choice.name), options
-
-
-def _local_runner(num_workers: int) -> PipelineRunner:
-    if num_workers == 1:
-        return fn_runner.FnApiRunner()
-    # Beam's direct_running_mode=multi_processing does the same with its own worker, which logs to stderr.
-    command = f"export {RUNNER_PID}={os.getpid()}; exec {shlex.quote(sys.executable)} -m beam_jobs.worker"
-    environment = environments.SubprocessSDKEnvironment.from_command_string(command_string=command)
-    return fn_runner.FnApiRunner(default_environment=environment)
 
 
 @contextmanager

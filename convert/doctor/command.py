@@ -78,7 +78,7 @@ def examine(
     examinations = [partial(examine_dataset, report, frames=frames, seed=seed) for report in reports]
     with (
         Progress(sum(shard_counts), "shards", label="doctor", stream=progress) as progress_line,
-        ProcessPool(jobs) as pool,
+        ProcessPool(jobs, name="doctor") as pool,
     ):
         results = pool.run(examinations, progress=progress_line, task_sizes=shard_counts, is_failure=_is_damaged)
         for dataset_number, examined in enumerate(results):

@@ -72,7 +72,10 @@ def verify_root(
     total_bytes = sum(entry.bytes for report in reports for _, entry in report.files())
     # At least two processes, unless one was asked for: a crash must not end this process.
     workers = jobs if jobs is not None else max(2, os.cpu_count() or 1)
-    with Progress(total_bytes, "B", label="verify", stream=progress) as progress_line, ProcessPool(workers) as pool:
+    with (
+        Progress(total_bytes, "B", label="verify", stream=progress) as progress_line,
+        ProcessPool(workers, name="verify") as pool,
+    ):
         # The findings of an index decide whether its shards are compared with it.
         for of_shards in (False, True):
             checks = [check for report in reports for check in _list_checks(report, deep=deep, of_shards=of_shards)]

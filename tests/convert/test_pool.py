@@ -13,11 +13,11 @@ from stream.base.progress import Progress
 
 def test_a_process_that_dies_costs_only_its_task() -> None:
     signals = [signal.SIGCHLD, signal.SIGKILL, signal.SIGCHLD, signal.SIGSEGV, signal.SIGCHLD]
-    with ProcessPool(2) as pool, Progress(5, "tasks", stream=None) as shown:
+    with ProcessPool(2, name="test") as pool, Progress(5, "tasks", stream=None) as shown:
         actual = pool.run(
             [partial(signal.raise_signal, number) for number in signals], progress=shown, task_sizes=[1] * 5
         )
-    assert actual == [None, Crashed("signal 9"), None, Crashed("signal 11"), None]
+    assert actual == [None, Crashed(-9), None, Crashed(-11), None]
 
 
 def test_no_process_gets_ctrl_c_while_it_starts() -> None:
@@ -27,7 +27,7 @@ import functools, signal
 from convert.pool import ProcessPool
 from stream.base.progress import Progress
 blocked = functools.partial(signal.pthread_sigmask, signal.SIG_BLOCK, ())
-with ProcessPool(2) as pool:
+with ProcessPool(2, name="test") as pool:
     found = pool.run([blocked, blocked], progress=Progress(2, "tasks", stream=None), task_sizes=[1, 1])
     print([signal.SIGINT in signals for signals in found])
 """

@@ -1,0 +1,38 @@
+"""Jobs done by processes of this machine: each takes the next job when it has finished one."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from convert.engine.work import Counts, Job, largest_first, try_job
+from convert.errors import ConvertError
+from convert.plan import DatasetPlan
+from convert.pool import Crashed, ProcessPool
+
+
+def do_jobs(jobs: Sequence[Job], plans: Mapping[str, DatasetPlan], *, num_workers: int) -> Iterator[Counts]:
+    """Do jobs in ``num_workers`` processes, the largest first, and yield the counts of each when it is done.
+
+    With one worker, jobs are done in this process. Processes end with the iteration, and with this process.
+
+    Raises:
+        ConvertError: A job failed, or a process died; the others are ended.
+    """
+    tasks = [partial(try_job, job, plans[job.dataset]) for job in largest_first(jobs)]
+    with ProcessPool(min(num_workers, len(tasks)), name="convert") as pool:
+        for _, result in pool.results(tasks):
+            if isinstance(result, Crashed):
+                raise ConvertError(_explain(result))
+            if isinstance(result, ConvertError):
+                raise result
+            yield result
+
+
+def _explain(crash: Crashed) -> str:
+    ending = f"ended with exit code {crash.exit_code}"
+    if crash.exit_code < 0:
+        ending = f"was killed by {signal.Signals(-crash.exit_code).name}"
+    cause = ", as the kernel does when memory runs out" if crash.exit_code == -signal.SIGKILL else ""
+    return f"a worker process {ending}{cause}; run the same command again to continue, perhaps with fewer --num-workers"
