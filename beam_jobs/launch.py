@@ -14,8 +14,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult
 
 from beam_jobs.graph import NAMESPACE, build_graph
-from beam_jobs.options import SCRATCH, choose_runner, open_runner, temporary_files_in
-from convert.engine.work import Job
+from beam_jobs.options import SCRATCH, RunnerChoice, open_runner, temporary_files_in
+from convert.engine.work import Counts, Job
 from convert.plan import DatasetPlan
 from convert.storage.staging import stage, staging_base, sweep
 
@@ -26,26 +26,21 @@ _GRACE = 5.0
 def run_pipeline(
     jobs: Sequence[Job],
     plans: Mapping[str, DatasetPlan],
-    arguments: Sequence[str],
+    choice: RunnerChoice,
     *,
-    num_workers: int,
-    program_flags: Sequence[str],
     progress: AbstractContextManager[object],
-) -> dict[str, int] | None:
-    """Convert shards, or merge splits, with the runner that Beam's ``arguments`` name.
+) -> Counts | None:
+    """Convert shards, or merge splits, with a runner.
 
     Args:
         jobs: Shards or splits.
         plans: Plans by dataset.
-        arguments: Beam's options as on the command line.
-        num_workers: Worker processes of a local runner, at most one for each job.
-        program_flags: The program's own options, to suggest one for a typo.
+        choice: Runner.
         progress: Context manager that is entered once the runner is ready, while the pipeline runs.
 
-    Returns the counters of ``beam_jobs.graph`` that are not zero; None if the runner has none. Raises UsageError if
-    there is no such runner or option; other errors of a runner pass through.
+    Returns the counters of ``beam_jobs.graph`` that are not zero; None if the runner has none. Errors of a runner pass
+    through.
     """
-    choice = choose_runner(arguments, num_workers=max(1, min(num_workers, len(jobs))), program_flags=program_flags)
     # A killed run may have left a folder, also if it left nothing to convert.
     sweep(staging_base(None), prefix=SCRATCH)
     if not jobs:
@@ -54,7 +49,7 @@ def run_pipeline(
     earlier_children = {child_process.pid for child_process in psutil.Process().children(recursive=True)}
     try:
         with ExitStack() as exit_stack:
-            runner, options = exit_stack.enter_context(open_runner(choice))
+            runner, options = exit_stack.enter_context(open_runner(choice, most_workers=len(jobs)))
             scratch = exit_stack.enter_context(stage(staging_base(None), prefix=SCRATCH))
             # Other runners have further temporary files, which Beam removes when this process ends.
             moves_files = choice.is_local or choice.kind == "DaskRunner"
@@ -85,7 +80,7 @@ def _reach_scheduler(options: PipelineOptions) -> None:
         pass
 
 
-def _run(pipeline: beam.Pipeline) -> dict[str, int] | None:
+def _run(pipeline: beam.Pipeline) -> Counts | None:
     result = pipeline.run()
     try:
         result.wait_until_finish()
@@ -96,14 +91,14 @@ def _run(pipeline: beam.Pipeline) -> dict[str, int] | None:
             client.close()
 
 
-def _counters(result: PipelineResult) -> dict[str, int] | None:
+def _counters(result: PipelineResult) -> Counts | None:
     try:
         metrics = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]
     except Exception as error:
         # Dask's runner has no metrics, and a service may not answer any more; the conversion is complete anyway.
         _LOGGER.info("the runner gives no counters: %r", error)
         return None
-    counters: Counter[str] = Counter()
+    counters = Counter[str]()
     for metric in metrics:
         counters[metric.key.metric.name] += int(metric.result or 0)
     return dict(sorted(counters.items()))

@@ -104,8 +104,8 @@ def choose_runner(arguments: Sequence[str], *, num_workers: int, program_flags: 
 
 
 @contextmanager
-def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, PipelineOptions]]:
-    """Make the runner and its options for the time of the context.
+def open_runner(choice: RunnerChoice, *, most_workers: int) -> Iterator[tuple[PipelineRunner, PipelineOptions]]:
+    """Make the runner and its options for the time of the context; a local Dask cluster has at most ``most_workers``.
 
     A local Dask cluster, if one is needed, and temporary files of other runners are removed at the end.
 
@@ -117,7 +117,7 @@ def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, Pipeline
         yield fn_runner.FnApiRunner(), PipelineOptions(list(choice.arguments))
         return
     if choice.kind == "DaskRunner":
-        with _dask_arguments(choice) as arguments:
+        with _dask_arguments(choice, most_workers) as arguments:
             yield create_runner(_DASK), PipelineOptions(list(arguments))
         return
     with ExitStack() as exit_stack:
@@ -145,7 +145,7 @@ def temporary_files_in(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
+def _dask_arguments(choice: RunnerChoice, most_workers: int) -> Iterator[list[str]]:
     import dask
     from dask.distributed import LocalCluster
 
@@ -174,7 +174,7 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
         dask.config.set({"temporary-directory": str(scratch)}),
         LocalCluster(
             local_directory=str(scratch),
-            n_workers=choice.num_workers,
+            n_workers=min(choice.num_workers, most_workers),
             threads_per_worker=1,
             processes=True,
             dashboard_address=":0",

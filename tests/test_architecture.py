@@ -41,9 +41,6 @@ ARROWS = {
 }
 """Imports that are allowed, by the longest name that fits the importing module."""
 
-EXEMPT = {("convert.run.command", "beam_jobs")}
-"""``python -m convert.run`` starts Beam: the one place where convert reaches it."""
-
 LIBRARIES = {
     "torch": (
         *("stream.frameworks.torch", "stream.frameworks.torch_augment", "stream.frameworks.torch_carriers"),
@@ -64,7 +61,6 @@ LIBRARIES = {
 
 
 WRITERS = {
-    "beam_jobs.claims": "claims of the processes of one run",
     "convert.journal.store": "a journal that goes",
     "convert.sample.writer": "a sample, which is made again",
     "convert.source.rlds.dataset": "a copy for TFDS, gone with the process",
@@ -132,7 +128,7 @@ def test_imports_follow_the_arrows() -> None:
         room = max((room for room in ARROWS if is_in(module, room)), key=len)
         for each in imported:
             allowed = is_in(each, room) or any(is_in(each, other) for other in ARROWS[room])
-            if not allowed and (module, each.split(".")[0]) not in EXEMPT:
+            if not allowed:
                 wrong.append(f"{module} imports {each}")
     assert wrong == []
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from stream.base.arguments import Parser
-from stream.base.machine import usable_processors
 from stream.format.names import LAYOUTS
 
 Command = Literal["convert", "remove", "finalize"]
@@ -167,11 +166,13 @@ def _add_work(add: _Add, command: Command) -> None:
         default="quarantine",
         help="leave damaged input out and list it, or stop (default: quarantine)",
     )
+    add("--engine", choices=("beam", "ray"), default="beam", help="what runs the workers (default: beam)")
+    add("--address", metavar="HOST:PORT", help="running Ray cluster, or auto (default: RAY_ADDRESS, else this machine)")
     add(
         "--num-workers",
         type=int,
-        default=usable_processors(),
-        help="local processes (default: the cores that affinity and control groups leave to this process)",
+        help="local processes (default: the cores that affinity and control groups leave to this process); on a Ray "
+        "cluster most jobs at once (default: one a core)",
     )
     add(
         "--staging",

@@ -1,8 +1,8 @@
 """``python -m convert.run``: convert datasets.
 
-Everything is planned first, so that errors show before anything is written. Then one Beam pipeline converts the shards
-that are not finished, and a second one merges the index of each split whose shards are finished. At the end the
-manifests of complete datasets are written. ``finalize`` leaves the first pipeline out.
+Everything is planned first, so that errors show before anything is written. Then an engine (Beam or Ray) converts the
+shards that are not finished, and merges the index of each split whose shards are finished. At the end the manifests of
+complete datasets are written. ``finalize`` converts no shard.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import re
 import resource
 import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from convert.command import print_result
-from convert.errors import ConvertError, ShardError, UsageError
+from convert.engine.engine import Engine, make_engine
+from convert.engine.work import Counts
+from convert.errors import ConvertError, UsageError
 from convert.jobs import ShardJob, SplitJob
 from convert.journal.journal import Journal
 from convert.plan import Conversion
@@ -42,11 +42,6 @@ from stream.format.manifest import Manifest
 from stream.storage.remote import is_remote, join
 from stream.storage.remote_folder import RemoteFolder
 
-if TYPE_CHECKING:
-    from beam_jobs.options import RunnerChoice
-
-_OUR_ERROR = re.compile(r"convert\.errors\.\w+: (.+)")
-_BEAM_SUFFIX = re.compile(r" ?\[while running .*$", re.DOTALL)
 ADDRESS_SPACE = 4 << 30
 """Bytes of addresses for each process, most of which the threads of the libraries reserve and never use. With fewer
 addresses some libraries wait for ever or end in a traceback."""
@@ -73,27 +68,24 @@ def _run(request: ConvertRequest) -> int:
         request = expand_datasets(request) if request.command == "remove" else inherit_options(request)
         config = check_request(request)
         request = request.with_absolute_paths()
-        runner_choice = _choose_runner(request)
+        engine = _choose_engine(request)
         for path in filter(is_remote, (*request.source, request.output)):
             # Checked now, because work that was started waits longer for a store.
             RemoteFolder(StoreFolder(path).url).check()
         if request.command == "remove":
             return _remove(request)
         conversions = plan_conversions(request, config)
-        _check_reach(runner_choice, conversions)
-        only_translates = runner_choice is not None and runner_choice.only_translates
+        _check_reach(engine, conversions)
         statuses = _find_statuses(conversions, request)
         if request.dry_run:
             plan_rows = describe_plans(statuses)
             print_result(json.dumps(plan_rows, indent=1) if request.json else format_plan(plan_rows))
             return 0
-        counters = (
-            {} if request.command == "finalize" else _convert(statuses, request, starts_journals=not only_translates)
-        )
-        if only_translates:
+        counters = {} if request.command == "finalize" else _convert(statuses, request, engine)
+        if engine.only_translates:
             print("Dataflow's translation took the graph; --dry_run: nothing was sent or converted")
             return 0
-        outcome = _finish(statuses, request, counters=counters)
+        outcome = _finish(statuses, request, engine, counters=counters)
         print_outcome(outcome, request)
         return exit_code(outcome, request)
     except (ImportError, MemoryError, SystemError) as error:
@@ -110,24 +102,25 @@ def _interrupt(signum: int, stack_frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _choose_runner(request: ConvertRequest) -> RunnerChoice | None:
-    """Return the runner that options ask for; raises UsageError before anything is written or removed."""
-    if not request.beam_arguments:
-        return None
-    from beam_jobs.options import choose_runner
+def _choose_engine(request: ConvertRequest) -> Engine:
+    """Return the engine that options ask for; raises UsageError before anything is written or removed."""
+    return make_engine(
+        request.engine,
+        arguments=request.beam_arguments,
+        address=request.address,
+        num_workers=request.num_workers,
+        program_flags=option_flags(request.command),
+    )
 
-    program_flags = option_flags(request.command)
-    return choose_runner(request.beam_arguments, num_workers=request.num_workers, program_flags=program_flags)
 
-
-def _check_reach(runner_choice: RunnerChoice | None, conversions: Sequence[Conversion]) -> None:
+def _check_reach(engine: Engine, conversions: Sequence[Conversion]) -> None:
     """Raise UsageError if the workers of a service cannot reach a source or an output."""
     paths = [path for conversion in conversions for path in (conversion.source.path, conversion.target)]
     local_paths = [path for path in paths if not is_remote(path)]
-    if runner_choice is not None and runner_choice.is_service and local_paths:
+    if local_paths and not engine.sees_local_paths:
         others = " and others" if local_paths[1:] else ""
         raise UsageError(
-            f"the workers of {runner_choice.kind} cannot reach {local_paths[0]}{others}; copy the source to a bucket, "
+            f"the workers of {engine.name} cannot reach {local_paths[0]}{others}; copy the source to a bucket, "
             "and give gs:// or s3:// for --source and --output"
         )
 
@@ -151,10 +144,8 @@ def _find_statuses(conversions: Sequence[Conversion], request: ConvertRequest) -
     return [overwriting_work(conversion, selection, config=request.config) for conversion in conversions]
 
 
-def _convert(
-    statuses: Sequence[ConversionStatus], request: ConvertRequest, *, starts_journals: bool
-) -> dict[str, int] | None:
-    """Convert this task's share of the shards that are not finished; returns Beam's counts, None if it has none."""
+def _convert(statuses: Sequence[ConversionStatus], request: ConvertRequest, engine: Engine) -> Counts | None:
+    """Convert this task's share of the shards that are not finished; returns the engine's counts, None without any."""
     all_jobs, pending = list[tuple[ConversionStatus, str]](), dict[tuple[str, str], ShardJob]()
     for status in statuses:
         # The share is one of all jobs, finished or not, so that it is the same however far the tasks are.
@@ -166,14 +157,14 @@ def _convert(
     @contextlib.contextmanager
     def started() -> Iterator[None]:
         # Only now, as a runner that cannot start must leave the output as it is.
-        if starts_journals:
+        if not engine.only_translates:
             _start_journals(statuses, jobs)
         outputs = [(job, status.conversion.plan.output) for job, status in jobs]
         record_noun = statuses[0].conversion.plan.layout
         with ShardProgress(outputs, record_noun=record_noun) if jobs else contextlib.nullcontext():
             yield
 
-    return _run_jobs([job for job, _ in jobs], statuses, request, progress=started())
+    return _run_jobs([job for job, _ in jobs], statuses, engine, progress=started())
 
 
 def _start_journals(statuses: Sequence[ConversionStatus], jobs: Sequence[tuple[ShardJob, ConversionStatus]]) -> None:
@@ -190,8 +181,8 @@ def _start_journals(statuses: Sequence[ConversionStatus], jobs: Sequence[tuple[S
             journal.forget(forgotten)
 
 
-def _merge(statuses: Sequence[ConversionStatus], request: ConvertRequest) -> dict[str, int] | None:
-    """Merge the splits whose shards are finished; returns Beam's counts, None if the runner has none."""
+def _merge(statuses: Sequence[ConversionStatus], engine: Engine) -> Counts | None:
+    """Merge the splits whose shards are finished; returns the engine's counts, None without any."""
     jobs: list[SplitJob] = []
     for status in statuses:
         current = read_status(status.conversion, redone_stems=status.redone_stems)
@@ -199,33 +190,24 @@ def _merge(statuses: Sequence[ConversionStatus], request: ConvertRequest) -> dic
     if not jobs:
         return {}
     print(f"merging the index of {len(jobs):,} split{'s' if len(jobs) > 1 else ''}", file=sys.stderr)
-    return _run_jobs(jobs, statuses, request, progress=contextlib.nullcontext())
+    return _run_jobs(jobs, statuses, engine, progress=contextlib.nullcontext())
 
 
 def _run_jobs(
     jobs: Sequence[ShardJob] | Sequence[SplitJob],
     statuses: Sequence[ConversionStatus],
-    request: ConvertRequest,
+    engine: Engine,
     *,
     progress: contextlib.AbstractContextManager[object],
-) -> dict[str, int] | None:
-    """Run the pipeline, give its errors our own message, and remove the temporary files of its workers."""
+) -> Counts | None:
+    """Have the engine do jobs, and remove the temporary files of its workers."""
     _check_address_space()
-    from beam_jobs.launch import run_pipeline
-
     try:
-        return run_pipeline(
-            jobs,
-            {status.name: status.conversion.plan for status in statuses},
-            request.beam_arguments,
-            num_workers=request.num_workers,
-            program_flags=option_flags(request.command),
-            progress=progress,
-        )
-    except Exception as error:
+        return engine.run(jobs, {status.name: status.conversion.plan for status in statuses}, progress=progress)
+    except Exception:
         if _interrupted:
             raise KeyboardInterrupt from None
-        raise _explain(error) from error
+        raise
     finally:
         for status in statuses:
             status.conversion.journal.remove_stale()
@@ -242,19 +224,8 @@ def _check_address_space() -> None:
         )
 
 
-def _explain(error: Exception) -> ConvertError:
-    """Return the error with our own message: runners wrap the errors of workers in text."""
-    text = str(error)
-    if isinstance(error, ConvertError):
-        return (UsageError if isinstance(error, UsageError) else ShardError)(_BEAM_SUFFIX.sub("", text))
-    if our_error := _OUR_ERROR.search(text):
-        return ShardError(_BEAM_SUFFIX.sub("", our_error[1].split("\\n")[0]).strip())
-    *_, last_line = ["", *filter(str.strip, text.splitlines())]
-    return ConvertError(f"the Beam runner failed: {type(error).__name__}: {last_line}")
-
-
 def _finish(
-    statuses: Sequence[ConversionStatus], request: ConvertRequest, *, counters: Mapping[str, int] | None
+    statuses: Sequence[ConversionStatus], request: ConvertRequest, engine: Engine, *, counters: Counts | None
 ) -> Outcome:
     """Merge the splits and write the manifests of complete datasets."""
     missing = []
@@ -263,7 +234,7 @@ def _finish(
         statuses = [status for status in statuses if not status.pending_jobs]
     empty = {status.name: message for status in statuses if (message := empty_split(status.conversion))}
     useful = [status for status in statuses if status.name not in empty]
-    merge_counters = _merge(useful, request)
+    merge_counters = _merge(useful, engine)
     return Outcome(
         missing=missing,
         empty=empty,

@@ -68,7 +68,7 @@ def check_request(request: ConvertRequest) -> ConvertConfig:
 
 def _check_tasks(request: ConvertRequest) -> None:
     """Raise UsageError for options about the work that exclude each other."""
-    if request.num_workers < 1:
+    if request.num_workers is not None and request.num_workers < 1:
         raise UsageError(f"--num-workers {request.num_workers}: expected 1 or more")
     task_index, task_count = request.task_index, request.task_count
     if not 0 <= task_index < task_count:

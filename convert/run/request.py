@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from convert.engine.engine import EngineName
 from convert.run.arguments import Command, build_parser, option_flags
 from stream.base.errors import closest
 from stream.format.names import Layout
@@ -43,7 +44,9 @@ class ConvertRequest:
     frames: str | None = None
     leave_out: tuple[str, ...] | None = None
     on_error: Literal["quarantine", "fail"] = "quarantine"
-    num_workers: int = 1
+    engine: EngineName = "beam"
+    address: str | None = None
+    num_workers: int | None = None
     task_index: int = 0
     task_count: int = 1
     staging: str | None = None
