@@ -137,7 +137,8 @@ def _connected(address: str | None, *, num_workers: int | None) -> Iterator[None
         else:
             _check_address(address)
             ray.init(address=address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except Exception as error:
+        # Ray raises plain exceptions too, such as for a node that does not start in time.
         reason = " ".join(str(error).split())
         where = "on this machine" if address is None else f"at {address}"
         raise UsageError(
