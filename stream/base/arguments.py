@@ -189,6 +189,18 @@ def check_whole_number(argument: str, value: Any, *, least: int | None) -> int:
     return number
 
 
+def check_probability(argument: str, value: Any) -> float:
+    """Return a number from 0 to 1 of any type as float; raise ArgumentError if it is not one.
+
+    >>> check_probability("dropout", 1)
+    1.0
+    """
+    is_number = hasattr(value, "__float__") and not isinstance(value, bool | str)
+    if not is_number or not 0 <= float(value) <= 1:
+        raise ArgumentError(f"{argument}={value!r:.100}; expected a probability from 0 to 1")
+    return float(value)
+
+
 def check_choice(argument: str, value: Any, choices: Collection[Any]) -> None:
     """Raise ArgumentError if a value is not one of some choices."""
     if not isinstance(value, str | None) or value not in choices:
