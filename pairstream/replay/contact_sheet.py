@@ -85,9 +85,9 @@ def draw_cells(
     """Draw some rows of a batch, all in one size.
 
     Below its frames, a row has the camera and step of each frame; its number, dataset, episode, steps, delay and
-    instruction; its faults; and a small plot of each dimension of the action. A plot is a curve over the steps of the window, or a
-    bar if the action was reduced. The middle of a plot is 0, and the number above it is its half height. All bars of a
-    row have the same scale.
+    instruction; its faults; and a small plot of each dimension of the action. A plot is a curve over the steps of the
+    window, or a bar if the action was reduced. The middle of a plot is 0, and the number above it is its half height.
+    All bars of a row have the same scale.
 
     The batch is one before or after transforms: images under all keys and the action are drawn with their masks. Depth
     is in colours: red is near, blue far, and black was not measured. Further arguments are attributes of ``_Drawing``.

@@ -117,7 +117,7 @@ class FrameFinder:
             first_record: First record of the episode of each row, int64 [b].
             frame_steps: Steps of the frames, int64 [b, F].
             valid: Mask of the rows that the index describes, bool [b]; others have no records.
-            dropped: Mask of the frames that are black in this batch, bool [b, F], or None.
+            dropped: Mask of the frames that dropout makes black, bool [b, F], or None. Pairs have none.
 
         Returns:
             Records; bool [b, C, F], True for frames without a picture in the layout ``frames``, or None if no row has
@@ -125,7 +125,7 @@ class FrameFinder:
         """
         is_pair = self._is_pairs[rows.member]
         if is_pair.all():
-            return self._find_pairs(rows, sample_steps, frame_steps, dropped), None
+            return self._find_pairs(rows, sample_steps, frame_steps), None
         absent = self._absent[rows.member]
         if dropped is not None:
             absent = absent | dropped[:, None]
@@ -161,7 +161,7 @@ class FrameFinder:
         if self._has_chunks:
             row, locations, uses = _group_chunks(row, locations, number, uses)
         for position in np.flatnonzero(is_pair[row]).tolist():
-            uses[position] = self._pair_uses(rows, int(row[position]), sample_steps, frame_steps, dropped)
+            uses[position] = self._pair_uses(rows, int(row[position]), sample_steps, frame_steps)
         copied = _indices(requested & ~is_read & ~missing)
         shards = np.zeros(len(rows), np.int64)
         shards[row] = locations.shard_and_size[:, 0]
@@ -175,14 +175,10 @@ class FrameFinder:
         )
         return frames, missing
 
-    def _find_pairs(
-        self, rows: Rows, sample_steps: np.ndarray, frame_steps: np.ndarray, dropped: np.ndarray | None
-    ) -> Frames:
+    def _find_pairs(self, rows: Rows, sample_steps: np.ndarray, frame_steps: np.ndarray) -> Frames:
         locations = self._locate(rows.split, rows.record)
-        uses = [self._pair_uses(rows, row, sample_steps, frame_steps, dropped) for row in range(len(rows))]
-        black = _indices(self._absent[rows.member]) if self._pairs_have_absent and dropped is None else []
-        if dropped is not None:
-            black = _indices(self._absent[rows.member] | dropped[:, None])
+        uses = [self._pair_uses(rows, row, sample_steps, frame_steps) for row in range(len(rows))]
+        black = _indices(self._absent[rows.member]) if self._pairs_have_absent else []
         shards = locations.shard_and_size[:, 0]
         return _make_frames(np.arange(len(rows) + 1), shards, locations, uses, black=black)
 
@@ -194,20 +190,11 @@ class FrameFinder:
             camera_index[:, camera_number] = choices[rows.member, choice]
         return camera_index
 
-    def _pair_uses(
-        self,
-        rows: Rows,
-        row: int,
-        sample_steps: np.ndarray,
-        frame_steps: np.ndarray,
-        dropped: np.ndarray | None,
-    ) -> tuple[Use, ...]:
+    def _pair_uses(self, rows: Rows, row: int, sample_steps: np.ndarray, frame_steps: np.ndarray) -> tuple[Use, ...]:
         """Return the images that the record of a pair fills."""
         member = rows.member[row]
         uses = self._fixed_uses[member]
-        if uses is None:
-            uses = self._uses_at(member, (frame_steps[row] - sample_steps[row]).tolist())
-        return uses if dropped is None else tuple(use for use in uses if not dropped[row, use[1]])
+        return self._uses_at(member, (frame_steps[row] - sample_steps[row]).tolist()) if uses is None else uses
 
     def _uses_at(self, member: int, distances: Sequence[int]) -> tuple[Use, ...]:
         """Return the images that a pair fills if its frames have these distances from t."""

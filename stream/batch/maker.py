@@ -103,8 +103,9 @@ class DropState:
 
     def map(self, element: Batch) -> Batch:
         """Return the batch; raise ArgumentError if a transform has removed the state."""
-        vectors = {key: element.get(key) for key in ("state", "state_mask")}
-        for key, values in vectors.items():
+        vectors = {}
+        for key in ("state", "state_mask"):
+            values = element.get(key)
             if not isinstance(values, np.ndarray) or len(values) != len(self.dropped):
                 raise ArgumentError(
                     f"state=Vector(dropout=...): a transform returned {type(values).__name__} as {key}; expected the "
@@ -124,13 +125,13 @@ def apply_transforms(transforms: Sequence[Any], batch: Batch, *, seed: int, step
     Raises:
         TypeError: A transform does not return a dict.
     """
-    if not transforms:
-        return batch
-    random_generator = np.random.default_rng((seed % 2**63, step, rank))
+    random_generator = None
     for transform in transforms:
-        batch = (
-            transform.random_map(batch, random_generator) if hasattr(transform, "random_map") else transform.map(batch)
-        )
+        if hasattr(transform, "random_map"):
+            random_generator = random_generator or np.random.default_rng((seed % 2**63, step, rank))
+            batch = transform.random_map(batch, random_generator)
+        else:
+            batch = transform.map(batch)
         if not isinstance(batch, dict):
             raise TypeError(f"transform {transform!r} returned {type(batch).__name__}, expected the batch as a dict")
     return batch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,23 +36,25 @@ class Dropout:
         return uniform(self.key, samples) < self.probability
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Delay:
-    """Delay of each sample, in steps of its actions: each from ``least`` to ``most`` with the same probability.
+    """Delay of each sample, in steps of its actions: each from ``least`` on with the same probability.
 
     Attributes:
-        least, most: Limits of each member, in steps.
+        least: Smallest delay of each member, in steps, int64 [M].
+        counts: Count of the delays of each member, int64 [M].
         key: Key of the random numbers.
     """
 
-    least: tuple[int, ...]
-    most: tuple[int, ...]
+    least: np.ndarray
+    counts: np.ndarray
     key: int
 
     @classmethod
-    def of(cls, least: tuple[int, ...], most: tuple[int, ...], *, seed: int) -> Delay:
-        """Return the delay within the limits of each member."""
-        return cls(least, most, make_key(seed, "delay"))
+    def of(cls, least: Sequence[int], most: Sequence[int], *, seed: int) -> Delay:
+        """Return the delay within the limits of each member, both included."""
+        smallest = np.array(least, np.int64)
+        return cls(smallest, np.array(most, np.int64) - smallest + 1, make_key(seed, "delay"))
 
     def draw(self, members: np.ndarray, samples: np.ndarray) -> np.ndarray:
         """Return the delay of samples, int64 [n].
@@ -60,9 +63,7 @@ class Delay:
             members: Member of each sample, int [n].
             samples: Numbers of the samples, int64 [n].
 
-        >>> Delay.of((0,), (4,), seed=0).draw(np.zeros(8, int), np.arange(8)).tolist()
+        >>> Delay.of([0], [4], seed=0).draw(np.zeros(8, int), np.arange(8)).tolist()
         [4, 4, 0, 2, 2, 2, 1, 0]
         """
-        least = np.array(self.least)[members]
-        counts = np.array(self.most)[members] - least + 1
-        return least + (uniform(self.key, samples) * counts).astype(np.int64)
+        return self.least[members] + (uniform(self.key, samples) * self.counts[members]).astype(np.int64)
