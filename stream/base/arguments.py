@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Iterable
 from importlib import import_module
+from numbers import Real
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -195,8 +196,7 @@ def check_probability(argument: str, value: Any) -> float:
     >>> check_probability("dropout", 1)
     1.0
     """
-    is_number = hasattr(value, "__float__") and not isinstance(value, bool | str)
-    if not is_number or not 0 <= float(value) <= 1:
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value <= 1:
         raise ArgumentError(f"{argument}={value!r:.100}; expected a probability from 0 to 1")
     return float(value)
 

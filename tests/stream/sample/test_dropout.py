@@ -356,6 +356,8 @@ def test_batches_of_pairs_and_batches_without_frames_drop_states_and_draw_delays
     [
         ({"state": {"dropout": 1.5}}, r"state: dropout=1.5; expected a probability from 0 to 1"),
         ({"state": {"dropout": float("nan")}}, r"dropout=nan; expected a probability"),
+        ({"state": {"dropout": 10**400}}, r"dropout=1000.*; expected a probability"),
+        ({"state": {"dropout": np.array([0.1, 0.2])}}, r"dropout=array.*; expected a probability"),
         ({"state": {"dropout": True}}, r"dropout=True; expected a probability"),
         ({"action": {"dropout": 0.1}}, r"action=Vector\(dropout=0.1\): only the state is dropped"),
         ({"state": {"max_delay": 2}}, r"state=Vector\(max_delay=2\): only the action has a delay"),
