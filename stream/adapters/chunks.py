@@ -9,6 +9,7 @@ import numpy as np
 from stream.base.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from stream.batch.spec import Batch
     from stream.loader.open_mixture import OpenMixture
 
 
@@ -43,6 +44,11 @@ def take_steps(values: np.ndarray, step_numbers: np.ndarray) -> np.ndarray:
     row_numbers = np.arange(len(values)).reshape(-1, *[1] * (step_numbers.ndim - 1))
     chosen: np.ndarray = values[row_numbers, step_numbers]
     return chosen
+
+
+def delay_of(batch: Batch) -> Batch:
+    """Return the keys of the delay of real-time chunking, none if batches have no delay."""
+    return {key: batch[key] for key in ("action_delay", "action_prefix_mask") if key in batch}
 
 
 def pad_dims(values: np.ndarray, num_dims: int) -> np.ndarray:

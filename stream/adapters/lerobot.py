@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from stream.adapters.chunks import repeat_edges
+from stream.adapters.chunks import delay_of, repeat_edges
 from stream.adapters.images import as_float
 from stream.adapters.relative import substring_patterns, with_action
 from stream.adapters.sample import (
@@ -80,6 +80,7 @@ def sample(
       ``_padding_mask`` bool [b], False for a camera that the dataset lacks.
     - ``observation.state`` float32 [b, T, S], if the data have one, and ``observation.state_is_pad`` bool [b, T].
     - ``action`` float32 [b, W, A] and ``action_is_pad`` bool [b, W]: steps beyond the episode repeat its first or last.
+    - ``action_delay``, ``action_prefix_mask``: as of ``make_loader``, if the action has a ``max_delay``.
     - ``task``: list of str. ``episode_index``, ``frame_index`` int64 [b]; ``timestamp`` float32 [b], seconds, NaN for a
       dataset without a fixed rate.
 
@@ -230,6 +231,7 @@ class ToLeRobot(Conversion):
         now: Number of the frame of t.
         rates: Steps per second of each dataset.
         absolute: Patterns of the dimensions that LeRobot leaves absolute, None if all are.
+        drops_history: Whether some samples have black frames before t.
     """
 
     takes_normalized: ClassVar[bool] = False
@@ -239,11 +241,12 @@ class ToLeRobot(Conversion):
     now: int
     rates: tuple[float | None, ...] = ()
     absolute: tuple[str, ...] | None = None
+    drops_history: bool = False
 
     def bind(self, data: OpenMixture) -> ToLeRobot:
         """Return the conversion with the rates of a loader's datasets; raise ArgumentError for data that do not fit."""
         check_data(data, ("action", "language"), cameras=[*self.views.values()])
-        return replace(self, rates=data.spec.rates)
+        return replace(self, rates=data.spec.rates, drops_history=data.spec.history_dropout is not None)
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of LeRobot."""
@@ -255,6 +258,9 @@ class ToLeRobot(Conversion):
             converted[f"{image_key}_padding_mask"] = batch[f"frames_mask/{camera}"][:, self.now]
             if self.has_steps:
                 converted[f"{image_key}_is_pad"] = beyond
+                if self.drops_history:
+                    # A dropped frame is black with mask False, which LeRobot calls padding.
+                    converted[f"{image_key}_is_pad"] = beyond | ~batch[f"frames_mask/{camera}"]
         if "state" in batch and batch["state"].shape[-1]:
             converted["observation.state"] = batch["state"]
             if self.has_steps:
@@ -265,4 +271,4 @@ class ToLeRobot(Conversion):
         converted["action"], converted["action_is_pad"] = repeat_edges(batch["action"], batch["action_mask"])
         rates = np.array([rate or np.nan for rate in self.rates])[batch["dataset"]]
         converted |= {"task": batch["language"], "episode_index": batch["episode"], "frame_index": batch["step"]}
-        return {**converted, "timestamp": (batch["step"] / rates).astype(np.float32)}
+        return {**converted, "timestamp": (batch["step"] / rates).astype(np.float32), **delay_of(batch)}

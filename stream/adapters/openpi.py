@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from stream.adapters.chunks import check_dims, pad_dims, repeat_edges
+from stream.adapters.chunks import check_dims, delay_of, pad_dims, repeat_edges
 from stream.adapters.sample import (
     Conversion,
     TrainerSample,
@@ -71,6 +71,7 @@ def sample(
     - ``image_mask``: dict of bool [b], False for a camera that the dataset lacks; for pi0-FAST always True.
     - ``state`` float32 [b, action_dim] and ``actions`` float32 [b, action_horizon, action_dim], normalised, then padded
       with zeros; without padding for pi0-FAST. Steps beyond the episode repeat the last action.
+    - ``action_delay``, ``action_prefix_mask``: as of ``make_loader``, if the action has a ``max_delay``.
     - ``prompt``: list of str; with a tokenizer ``tokenized_prompt`` int32 [b, L] and ``tokenized_prompt_mask`` bool
       [b, L] instead.
 
@@ -198,7 +199,8 @@ class ToOpenpi(Conversion):
         prompts = self._prompts(batch["language"], state)
         if self.pads:
             state, actions = pad_dims(state, self.dims), pad_dims(actions, self.dims)
-        return {"image": images, "image_mask": masks, "state": state, "actions": actions, **prompts}
+        converted = {"image": images, "image_mask": masks, "state": state, "actions": actions, **prompts}
+        return converted | delay_of(batch)
 
     def _prompts(self, texts: list[str], state: np.ndarray) -> Batch:
         if self.tokenizer is None:

@@ -189,4 +189,8 @@ class ToUmi(Conversion):
             observation[f"robot{robot}_eef_pos"] = part[..., :3]
             observation[f"robot{robot}_eef_rot_axis_angle"] = part[..., 3:9]
             observation[f"robot{robot}_gripper_width"] = part[..., 9:]
-        return {"obs": observation, "action": batch["action"][:, :: self.stride]}
+        converted = {"obs": observation, "action": batch["action"][:, :: self.stride]}
+        if (prefix := batch.get("action_prefix_mask")) is not None:
+            prefix = prefix[:, :: self.stride]
+            converted |= {"action_delay": prefix.sum(axis=1).astype(np.int32), "action_prefix_mask": prefix}
+        return converted

@@ -133,6 +133,9 @@ class Lookup:
             split_index = spec.splits[rows.split[row]]
             table = split_index.records if is_pairs[member[row]] else split_index.steps
             fail(row, FormatError(f"{table.path}: row {rows.record[row]} leads outside of its episodes or steps"))
+        dropped = None
+        if spec.history_dropout is not None:
+            dropped = spec.window_table.history[member] & spec.history_dropout.draw(rows.sample)[:, None]
         frames, missing = Frames([0] * (len(rows) + 1), [], [], [], [], []), None
         if self._frame_finder is not None:
             frames, missing = self._frame_finder.find(
@@ -142,6 +145,7 @@ class Lookup:
                 first_record=origin.first_record,
                 frame_steps=frame_steps,
                 valid=origin.valid,
+                dropped=dropped,
             )
         if spec.has_times:
             arrays["frame_time"][:] = (frame_steps - origin.step[:, None]) / self._rates[member][:, None]
@@ -151,6 +155,8 @@ class Lookup:
                 arrays[camera.mask][:] = is_real & self._has_camera[camera_number, member][:, None]
                 if missing is not None:
                     arrays[camera.mask][missing[:, camera_number]] = False
+                if dropped is not None:
+                    arrays[camera.mask][dropped] = False
         arrays["offset"][:] = frame_steps[np.arange(len(rows)), self._last_frame[member]] - origin.step
         return frames, self._describe(rows, origin, arrays, frame_steps)
 
@@ -178,6 +184,10 @@ class Lookup:
             windows[vector_name] = reader.read(rows, origin, values, mask)
         if self._is_filled_by_split:
             self._fill_by_split(rows, origin, arrays, texts_by_key, windows)
+        if spec.delay is not None:
+            delays = spec.delay.draw(rows.member, rows.sample)
+            arrays["action_delay"][:] = delays
+            arrays["action_prefix_mask"][:] = np.arange(spec.action_span.longest) < delays[:, None]
         for vector_name, conversions in spec.relative.items():
             self._convert(conversions, rows.member, windows, vector_name, arrays)
         if "action" in windows and not self._is_final["action"] and "action" not in spec.relative:

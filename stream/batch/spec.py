@@ -15,6 +15,7 @@ from stream.batch.columns import Column
 from stream.batch.vectors import DatasetVector, check_reduction
 from stream.format.index import SplitIndex
 from stream.format.names import VECTORS, DerivedName, Layout, TableKind, VectorName
+from stream.sample.dropout import Delay, Dropout
 from stream.sample.relative import RelativeVector
 from stream.sample.vector import Reduction
 from stream.sample.window import StepSpan, Window, WindowTable
@@ -58,6 +59,9 @@ class BatchSpec:
         num_samples: Samples of all passes together, None without an end. Later rows are padding.
         neighbours: Records that one read takes from an object store, as their samples are drawn together.
         augmentation: Augmentation of the frames, or None.
+        state_dropout: Dropout of the state, or None.
+        history_dropout: Dropout of the frames before t, or None.
+        delay: Delay of the actions, or None.
     """
 
     datasets: tuple[str, ...]
@@ -89,6 +93,9 @@ class BatchSpec:
     num_samples: int | None = None
     neighbours: int = 1
     augmentation: Augmentation | None = None
+    state_dropout: Dropout | None = None
+    history_dropout: Dropout | None = None
+    delay: Delay | None = None
 
     @cached_property
     def action_size(self) -> int:
@@ -174,6 +181,8 @@ class BatchSpec:
         fields["dataset"] = ("i4", ())
         if self.actions:
             fields |= {"action": ("f4", self._action_shape), "action_mask": ("?", self._action_shape)}
+        if self.delay is not None:
+            fields |= {"action_delay": ("i4", ()), "action_prefix_mask": ("?", (self.action_span.longest,))}
         if self.states:
             state_shape = (self.state_span.longest, self.state_size) if self.state_has_steps else (self.state_size,)
             fields |= {"state": ("f4", state_shape), "state_mask": ("?", state_shape)}

@@ -45,13 +45,14 @@ class Loader(grain.IterDataset[Batch]):
     - ``depth`` (``depth/wrist``) uint16 [b, F, H, W], millimetres, 0 where nothing was measured, if you choose a depth
       camera; with ``depth_mask`` (``depth_mask/wrist``) as ``frames_mask``.
     - ``frames_mask`` (``frames_mask/wrist``) bool [b, F], if you choose steps, cameras or ``edges="repeat"``, or
-      datasets differ in F. False for a repeated edge of the episode, a damaged frame, and a camera that the dataset
-      lacks.
+      datasets differ in F. False for a repeated edge of the episode, a damaged or dropped frame, and a camera that the
+      dataset lacks.
     - ``frame_step`` int64 [b, F], the steps of the frames, if you choose steps, cameras or ``edges="repeat"``.
     - ``frame_time`` float32 [b, F], seconds from t to each frame, with ``times``.
     - ``action`` float32 [b, W, A], or [b, A] if reduced; of intervals between frames [b, F - 1, W, A] or [b, F - 1, A].
     - ``action_mask`` bool, shaped as ``action``. Vectors are padded to the largest dataset of the mixture. Padding,
       steps beyond the pair, and features that a dataset lacks are 0, with mask False.
+    - ``action_delay`` int32 [b] and ``action_prefix_mask`` bool [b, W], True for the first steps, with ``max_delay``.
     - ``state`` float32 [b, S], or [b, W, S] with more than 1 step.
     - ``state_mask`` bool, shaped as ``state``.
     - ``language`` list of b str.

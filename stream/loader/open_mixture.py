@@ -37,6 +37,7 @@ from stream.order.sample_index import SampleIndex
 from stream.order.shuffle import Shuffle
 from stream.order.weights import parse_weights
 from stream.sample.choices import Choice
+from stream.sample.dropout import Delay, Dropout
 from stream.sample.filters import check_stored, settle_missing
 from stream.sample.frames import Frames
 from stream.sample.relative import RelativeVector
@@ -101,6 +102,11 @@ class OpenMixture:
         frames = Frames([0]) if spec.frames is None else spec.frames
         frame_steps = [frames_of_member.steps for frames_of_member in member_frames(self.members, frames)]
         self.windows = tuple(resolve_windows(frame_steps, fields, self.names))
+        if frames.history_dropout and not any(window.history.any() for window in self.windows):
+            raise ArgumentError(
+                f"frames={frames!r:.100}: history_dropout is of frames before t, and there are none; give some, such "
+                "as Frames([-1, 0]), or leave it out"
+            )
         pair_datasets = [dataset.name for dataset in self.datasets if dataset.fields.layout == "pairs"]
         if frames.edges == "repeat" and pair_datasets:
             _log.warning(
@@ -170,6 +176,7 @@ class OpenMixture:
         }
         names_language = sample_spec.language not in (None, "language")
         augment = None if frames is None else frames.augmentation
+        state_dropout = sample_spec.state.dropout if sample_spec.state else 0.0
         spec = BatchSpec(
             datasets=self.names,
             splits=tuple(self.sample_index.splits),
@@ -203,6 +210,9 @@ class OpenMixture:
             num_samples=self.plan.num_samples,
             neighbours=Shuffle.parse(sample_spec.shuffle).block or _NEIGHBOURS_IN_ORDER,
             augmentation=Augmentation.of(augment, self.cameras, seed=sample_spec.seed),
+            state_dropout=Dropout.of("state", state_dropout, seed=sample_spec.seed),
+            history_dropout=Dropout.of("history", frames.history_dropout if frames else 0.0, seed=sample_spec.seed),
+            delay=self._delay(),
         )
         spec.check_reduction()
         _check_column_names(spec)
@@ -282,6 +292,26 @@ class OpenMixture:
             for argument, values in (("start", starts), ("steps", lengths))
         ]
         return StepSpan(*resolved)
+
+    def _delay(self) -> Delay | None:
+        """Return the delay of the actions; raise ArgumentError if it leaves no action of a chunk."""
+        action = self.sample_spec.action
+        if action is None or not action.has_delay:
+            return None
+        fields, lengths = [dataset.fields for dataset in self.datasets], self._span("action", self.offsets).lengths
+        values = {"min_delay": action.min_delay, "max_delay": action.max_delay}
+        least, most = (
+            resolve_steps(f"action.{argument}", [value] * len(lengths), fields, self.names, least=0, most=MOST_STEPS)
+            for argument, value in values.items()
+        )
+        for name, low, high, length in zip(self.names, least, most, lengths, strict=True):
+            if not low <= high < length:
+                raise ArgumentError(
+                    f"action=Vector(min_delay={action.min_delay!r}, max_delay={action.max_delay!r}): {low} to {high} "
+                    f"steps of {name}, whose chunk has {length}; expected min_delay <= max_delay, and an action "
+                    "behind it: give more steps or a smaller delay"
+                )
+        return Delay.of(least, most, seed=self.sample_spec.seed)
 
     @cached_property
     def check(self) -> IndexCheck:

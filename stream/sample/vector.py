@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
 
-from stream.base.arguments import check_choice
+from stream.base.arguments import check_choice, check_probability
 from stream.base.errors import ArgumentError
 from stream.base.plain_values import canonical_columns, drop_names
 from stream.base.value_object import ValueObject, known_fields
@@ -23,7 +23,7 @@ Unmapped = Literal["error", "mask", "drop"]
 UnknownUnits = Literal["error", "keep"]
 SPACES: dict[VectorName, tuple[Space, ...]] = {"action": get_args(ActionSpace), "state": get_args(StateSpace)}
 MOST_STEPS = 100_000
-STEP_LIMITS = {"steps": 1, "start": -MOST_STEPS}
+STEP_LIMITS = {"steps": 1, "start": -MOST_STEPS, "min_delay": 0, "max_delay": 0}
 """Least value of each count of steps, which may also be a time."""
 
 
@@ -61,6 +61,11 @@ class Vector(ValueObject):
         between: ``"frames"`` for the actions of each interval between two successive frames of the sample:
             [b, F - 1, W, A], W being the longest interval, with mask False beyond shorter ones; with ``reduce``
             [b, F - 1, A]. For clips, whose frames are at fixed, ascending steps.
+        dropout: Of the state: probability that a sample loses it. It is then 0, also after the normalisation, with mask
+            False. Statistics, and actions relative to the state, have the true one.
+        min_delay, max_delay: Of the action: limits of the delay d of real-time chunking, both included, in steps or
+            seconds (``"0.1s"``). Batches then have d as ``action_delay``, and ``action_prefix_mask``, which is True for
+            the first d steps. Actions stay as they are. By default there is no delay.
         on_unmapped: Treatment of datasets that do not map to ``space``: ``error``; ``mask``, zeros with mask False;
             ``drop``, a mixture without them.
         on_unknown_units: ``error`` for datasets whose units no source specifies, or ``keep`` their numbers as stored.
@@ -86,6 +91,9 @@ class Vector(ValueObject):
     rotation: Rotation | None = None
     absolute: Sequence[str] = ("gripper",)
     per_step: bool = False
+    dropout: float = 0.0
+    min_delay: int | str = 0
+    max_delay: int | str = 0
     on_unmapped: Unmapped = "error"
     on_unknown_units: UnknownUnits = "error"
 
@@ -102,9 +110,11 @@ class Vector(ValueObject):
         check_choice("on_unmapped", self.on_unmapped, get_args(Unmapped))
         check_choice("on_unknown_units", self.on_unknown_units, get_args(UnknownUnits))
         for argument, least in STEP_LIMITS.items():
-            if (value := getattr(self, argument)) is not None:
+            if (value := getattr(self, argument)) is not None or argument.endswith("delay"):
                 self._set(**{argument: canonical_steps(argument, value, least=least, most=MOST_STEPS)})
         self._set(columns=canonical_columns("columns", self.columns))
+        self._set(dropout=check_probability("dropout", self.dropout))
+        self._check_delay()
         if self.reduce and self.start:
             raise ArgumentError(
                 f"start={self.start!r} with reduce={self.reduce!r}: one action for the window begins at t; leave one "
@@ -139,6 +149,28 @@ class Vector(ValueObject):
                 f"relative_to={self.relative_to!r} with space={self.space!r}, whose actions are displacements already; "
                 "take space='joint' or None, or the columns of targets or measured poses"
             )
+
+    def _check_delay(self) -> None:
+        delay = f"max_delay={self.max_delay!r}"
+        if self.min_delay and not self.has_delay:
+            raise ArgumentError(f"min_delay={self.min_delay!r} without max_delay; give max_delay, the largest delay")
+        if not self.has_delay:
+            return
+        if isinstance(self.min_delay, int) and isinstance(self.max_delay, int) and self.min_delay > self.max_delay:
+            raise ArgumentError(f"min_delay={self.min_delay} with {delay}; expected min_delay <= max_delay")
+        if self.reduce or self.between:
+            other = f"reduce={self.reduce!r}" if self.reduce else f"between={self.between!r}"
+            raise ArgumentError(f"{delay} with {other}: a delay is of a chunk of actions; leave one of them out")
+        if self.start:
+            raise ArgumentError(
+                f"{delay} with start={self.start!r}: the actions that a robot runs in the meantime begin at t; leave "
+                "start out"
+            )
+
+    @property
+    def has_delay(self) -> bool:
+        """True if a delay is drawn."""
+        return self.max_delay != 0
 
     @property
     def is_converted(self) -> bool:

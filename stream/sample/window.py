@@ -75,6 +75,11 @@ class Window:
         return Window(self.low[:1], self.high[:1], self.kinds[:1], self.discounts[:1])
 
     @property
+    def history(self) -> np.ndarray:
+        """Mask of the frames that are before t, whatever is drawn, bool [F]."""
+        return np.asarray((self.kinds == _STEPS) & (self.high < 0))
+
+    @property
     def fixed(self) -> list[int]:
         """Distances from t of the frames that are not random, in steps."""
         return self.low[(self.kinds == _STEPS) & (self.low == self.high)].tolist()
@@ -299,6 +304,7 @@ class WindowTable:
     Attributes:
         frames: Largest count of frames, F.
         used: Mask of the frames that a member has, bool [M, F].
+        history: Mask of the frames that are before t, bool [M, F].
     """
 
     def __init__(self, windows: Sequence[Window], *, seed: int) -> None:
@@ -306,11 +312,13 @@ class WindowTable:
         shape = (len(windows), self.frames)
         self._low, self._high = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         self._kinds, self.used = np.zeros(shape, np.int8), np.zeros(shape, bool)
+        self.history = np.zeros(shape, bool)
         self._tails: dict[int, np.ndarray] = {}
         for member, window in enumerate(windows):
             used = slice(len(window))
             self._low[member, used], self._high[member, used] = window.low, window.high
             self._kinds[member, used], self.used[member, used] = window.kinds, True
+            self.history[member, used] = window.history
             for frame in np.flatnonzero(window.discounts).tolist():
                 self._tails[frame] = _tails(float(window.discounts[frame]))
         self._count = self._high - self._low + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,6 +50,9 @@ class AffineMap:
     Attributes:
         tables: Linear map of each vector, by key of the batch.
     """
+
+    is_normalization: ClassVar[bool] = True
+    """True, so that states are dropped after it."""
 
     tables: Mapping[str, Affine]
 

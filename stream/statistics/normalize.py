@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -87,6 +87,8 @@ class Normalize:
             are taken together have other dimensions.
     """
 
+    is_normalization: ClassVar[bool] = True
+    """True, so that states are dropped after it."""
     conversions: dict[VectorName, dict[str, RelativeVector]]
 
     def __init__(

@@ -69,7 +69,8 @@ class TransformedVectors:
 
 def check_unchanged(data: Mixture, transforms: Sequence[Any], keys: Sequence[str]) -> None:
     """Raise ArgumentError if transforms change a vector whose statistics are of the data as stored."""
-    plain, changed = _maker(_without_frames(data.spec), ()), _maker(data.spec, tuple(transforms))
+    plain = _maker(_without_frames(data.spec), ())
+    changed = _maker(replace(data.spec, state_dropout=None), tuple(transforms))
     for member in range(len(data.names)):
         positions = np.arange(min(_PROBED, int(data.sample_index.sizes[member])))
         rows = _rows(data, member, positions)
@@ -85,7 +86,8 @@ def check_unchanged(data: Mixture, transforms: Sequence[Any], keys: Sequence[str
 
 
 def _without_frames(spec: BatchSpec) -> BatchSpec:
-    return replace(spec, cameras=(), chooses_frames=False)
+    # Statistics count every state.
+    return replace(spec, cameras=(), chooses_frames=False, history_dropout=None, state_dropout=None)
 
 
 def _maker(spec: BatchSpec, transforms: tuple[Any, ...]) -> BatchMaker:

@@ -49,7 +49,7 @@ _CLIPS: Sequence[Any] = (
     *([2, 0], [0, 0, 1], [1], [0, "goal"], ["0..2", 3]),
 )
 """Frames of which the last ones have no intervals."""
-_FRAME_FIELDS = ("cameras", "size", "fit", "filter", "edges", "times")
+_FRAME_FIELDS = ("cameras", "size", "fit", "filter", "edges", "times", "history_dropout")
 _SELECT_FIELDS = ("where", "episodes", "keep_ranges", "min_future_actions", "on_missing_column")
 _VECTOR_FIELDS = ("steps", "start", "space", "columns")
 PLAIN: dict[str, Any] = {
@@ -60,6 +60,7 @@ PLAIN: dict[str, Any] = {
     **{"state_steps": 1, "state_start": 0, "state_space": None, "state_columns": None},
     **{"where": None, "episodes": None, "keep_ranges": None, "min_future_actions": 1, "on_missing_column": "error"},
     **{"columns": [], "language": "language"},
+    **{"history_dropout": 0.0, "state_dropout": 0.0, "min_delay": 0, "max_delay": 0},
 }
 """The arguments of a loader by default, and the fields of its objects, all side by side."""
 
@@ -106,7 +107,9 @@ class Configuration:
         for name in ("action", "state"):
             fields = {field: case[f"{name}_{field}"] for field in _VECTOR_FIELDS} | {"on_unmapped": case["on_unmapped"]}
             if name == "action":
-                fields |= {"reduce": case["reduce"], "between": case["between"]}
+                fields |= {name: case[name] for name in ("reduce", "between", "min_delay", "max_delay")}
+            else:
+                fields["dropout"] = case["state_dropout"]
             arguments[name] = Vector(**fields) if name in case["vectors"] else None
         return {
             **{"root": folder / self.root, "mixture": self.mixture(folder), "batch_size": self.batch_size},
@@ -160,6 +163,7 @@ def configuration(number: int, sources: Mapping[str, Source]) -> Configuration:
     # What follows came later: the draws above stay those of before.
     _add_clips(draw, case, has_frames=has_frames, has_rates=has_rates)
     members = [_with_own(draw, member, case) for member in members]
+    _add_dropout(draw, case, members)
     return Configuration(number, root, tuple(members), phases, case, batch_size, ranks)
 
 
@@ -208,6 +212,18 @@ def _with_own(draw: random.Random, member: Member, case: Mapping[str, Any]) -> M
         if draw.random() < 0.1:
             own[f"{name}_columns"] = draw.choice((["count", "reward"], [("action", [1])]))
     return replace(member, own=own)
+
+
+def _add_dropout(draw: random.Random, case: dict[str, Any], members: Sequence[Member]) -> None:
+    """Add dropout and delays to some cases."""
+    if "state" in case["vectors"] and draw.random() < 0.3:
+        case["state_dropout"] = draw.choice((0.2, 0.5, 1.0))
+    has_history = any(str(frame).startswith("-") for frame in case["steps"] or ())
+    if draw.random() < (0.5 if has_history else 0.03):
+        case["history_dropout"] = draw.choice((0.2, 0.5, 1.0))
+    starts = [case["action_start"], *(member.own.get("action_start") for member in members)]
+    if "action" in case["vectors"] and not (case["reduce"] or case["between"] or any(starts)) and draw.random() < 0.4:
+        case["min_delay"], case["max_delay"] = draw.choice(((0, 1), (0, 2), (1, 3), (2, 2), (0, "0.3s")))
 
 
 def _sizes(draw: random.Random, cameras: Any, *, is_needed: bool) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import io
 import itertools
 import math
@@ -56,6 +57,19 @@ def resize(picture: np.ndarray, size: tuple[int, int], *, fit: str, filter: str)
     return padded
 
 
+_BITS = (1 << 64) - 1
+
+
+def uniform(sample: int, *parts: int | str) -> float:
+    """Return the random number of a sample for a purpose, in Python's integers: SplitMix64 of a hash of the purpose."""
+    text = "\0".join(f"{type(part).__name__}:{part}" for part in parts)
+    key = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+    mixed = ((sample + 1) * 0x9E3779B97F4A7C15 + key) & _BITS
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _BITS
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _BITS
+    return ((mixed ^ (mixed >> 31)) >> 11) / (1 << 53)
+
+
 class Rows:
     def __init__(self, members: Sequence[Member], case: Mapping[str, Any]) -> None:
         self.members = members
@@ -74,6 +88,17 @@ class Rows:
             name: [_steps(member.of(case, f"{name}_start"), member, least=-(10**6)) for member in members]
             for name in self.vectors
         }
+        if case["history_dropout"]:
+            self.chooses = True
+            if not any(reach.high < 0 and not reach.name for window in self.windows for reach in window):
+                raise Refused("no history")
+        self.delays = []
+        if "action" in self.vectors and case["max_delay"]:
+            self.delays = [
+                [_steps(case[name], member, least=0) for name in ("min_delay", "max_delay")] for member in members
+            ]
+            if any(most >= count for (_, most), count in zip(self.delays, self.counts["action"], strict=True)):
+                raise Refused("a delay of the complete chunk")
         self.longest_interval = 0
         if case["between"] and "action" in self.vectors:
             self.longest_interval = max(map(_longest_interval, self.windows))
@@ -108,11 +133,23 @@ class Rows:
             values, real = self._values(name, number, sample)
             if name == "state" and all(member.of(case, "state_steps") == 1 for member in self.members):
                 values, real = values[0], real[0]
+            if name == "state" and self._is_dropped("state", row):
+                values, real = np.zeros_like(values), np.zeros_like(real)
             is_exact = name == "state" or case["reduce"] is None
             _equal(row[f"{name}_mask"], real)
             np.testing.assert_allclose(row[name], values, rtol=0 if is_exact else 1e-5, atol=0 if is_exact else 1e-6)
         for column in case["columns"]:
             self._check_column(column, member, sample, row)
+        assert ("action_delay" in row) == bool(self.delays)
+        if self.delays:
+            least, most = self.delays[number]
+            delay = least + int(uniform(int(row["sample"]), case["seed"], "delay") * (most - least + 1))
+            assert row["action_delay"] == delay
+            assert row["action_prefix_mask"].tolist() == [step < delay for step in range(max(self.counts["action"]))]
+
+    def _is_dropped(self, part: str, row: Mapping[str, Any]) -> bool:
+        probability = self.case[f"{part}_dropout"]
+        return uniform(int(row["sample"]), self.case["seed"], "dropout", part) < probability
 
     def _check_frames(self, number: int, sample: Sample, row: Mapping[str, Any]) -> list[int] | None:
         member, window = self.members[number], self.windows[number]
@@ -120,6 +157,7 @@ class Rows:
         last = episode.length - 1
         most = max(map(len, self.windows))
         frame_steps = row["frame_step"].tolist() if self.chooses else None
+        is_dropped = self._is_dropped("history", row)
         assert ("frame_time" in row) == self.case["times"]
         if self.case["times"]:
             distances = [reach.low for reach in window] + [0] * (most - len(window))
@@ -144,6 +182,8 @@ class Rows:
                 allowed = _allowed(window[frame], sample.step, last)
                 assert any(step == moved for moved, _ in allowed), f"frame {frame} is of step {step}"
                 shown = episode.pictures[camera][step] if camera else None
+                if is_dropped and window[frame].high < 0 and not window[frame].name:
+                    shown = None
                 possible = {is_real and shown is not None for moved, is_real in allowed if moved == step}
                 assert bool(mask[frame]) in possible
                 expected = np.zeros_like(pictures[frame])

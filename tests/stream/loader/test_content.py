@@ -146,8 +146,13 @@ def test_every_argument_that_defines_samples_is_of_their_order_or_of_their_conte
     names = {field.name for field in fields(SampleSpec)} - order
     for name, value in {"frames": Frames, "action": Vector, "state": Vector}.items():
         names |= {f"{name}.{field.name}" for field in fields(value)}
-    content = {*SampleSpec(frames=Frames(size=(8, 8))).content}
-    assert content == names - {"frames"} - no_effect - only_which_datasets_load
+    never_on = {"action.dropout", "state.min_delay", "state.max_delay"}
+    spec = SampleSpec(
+        frames=Frames([-1, 0], size=(8, 8), history_dropout=0.1),
+        action=Vector(4, min_delay=1, max_delay=2),
+        state=Vector(dropout=0.1),
+    )
+    assert {*spec.content} == names - {"frames"} - no_effect - only_which_datasets_load - never_on
 
 
 def test_a_normalisation_is_described_by_all_of_its_numbers(oxe_root: Path) -> None:
