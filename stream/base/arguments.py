@@ -196,7 +196,8 @@ def check_probability(argument: str, value: Any) -> float:
     >>> check_probability("dropout", 1)
     1.0
     """
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value <= 1:
+    is_number = isinstance(value, Real)
+    if not is_number or isinstance(value, bool) or not 0 <= value <= 1:
         raise ArgumentError(f"{argument}={value!r:.100}; expected a probability from 0 to 1")
     return float(value)
 

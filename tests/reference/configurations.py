@@ -222,7 +222,7 @@ def _add_dropout(draw: random.Random, case: dict[str, Any], members: Sequence[Me
     if draw.random() < (0.5 if has_history else 0.03):
         case["history_dropout"] = draw.choice((0.2, 0.5, 1.0))
     starts = [case["action_start"], *(member.own.get("action_start") for member in members)]
-    if "action" in case["vectors"] and not (case["reduce"] or case["between"] or any(starts)) and draw.random() < 0.4:
+    if "action" in case["vectors"] and not (case["reduce"] or case["between"] or any(starts)) and draw.random() < 0.8:
         case["min_delay"], case["max_delay"] = draw.choice(((0, 1), (0, 2), (1, 3), (2, 2), (0, "0.3s")))
 
 
