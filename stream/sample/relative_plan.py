@@ -85,13 +85,23 @@ def plan_relative(
                 used.add(partner)
                 groups.append(find.pose(block, blocks[partner], rotation))
                 continue
+            if poses == "body" and find.is_relative(block[0]):
+                raise ArgumentError(
+                    f"{context}: {', '.join(vector.names[dim] for dim in block)}: no rotation belongs to this position, "
+                    "so the frame of its tool is unknown; take poses='world', or name it in absolute="
+                )
         if _form(vector, block) and composes:
             groups.append(find.pose((), block, rotation))
             continue
-        if _form(vector, block) in ("quat_xyzw", "matrix") and find.is_relative(block[0]):
+        if _form(vector, block) in ("quat_xyzw", "quat_wxyz") and find.is_relative(block[0]):
             raise ArgumentError(
-                f"{context}: {', '.join(vector.names[dim] for dim in block)}: quaternions and matrices cannot be "
-                "subtracted; take poses='body' or 'world'"
+                f"{context}: {', '.join(vector.names[dim] for dim in block)}: quaternions cannot be subtracted; take "
+                "poses='body' or 'world'"
+            )
+        if quantity == "ee_pose_matrix" and find.is_relative(block[0]):
+            raise ArgumentError(
+                f"{context}: {vector.names[block[0]]} is of a matrix, whose numbers cannot be subtracted or composed; "
+                "take space='eef', or name it in absolute="
             )
         groups += [find.single(dim) for dim in block]
     return _describe(vector, groups, relative_to, poses)
@@ -141,6 +151,7 @@ class _Finder:
         stored = _form(self._vector, block)
         assert stored is not None
         self._check_radians(block, stored)
+        _check_order(self._vector, block, stored, context=self._context)
         result = rotation or stored
         group = Group(position, block, stored=stored, result=result, is_pose=True)
         relative = {self.is_relative(dim) for dim in (*position, *block)}
@@ -149,13 +160,15 @@ class _Finder:
         if len(relative) == 2:
             raise ArgumentError(f"{self._context}: position and rotation of a pose are both absolute, or none of them")
         reference_block = self._match(block, is_rotation=True)
+        reference_stored = _form(self._reference, reference_block) or stored
+        _check_order(self._reference, reference_block, reference_stored, context=f"{self._context}: state")
         return Group(
             position,
             block,
             self._match(position) if position else (),
             reference_block,
             stored,
-            _form(self._reference, reference_block) or stored,
+            reference_stored,
             result,
             is_pose=True,
         )
@@ -204,6 +217,19 @@ class _Finder:
         units = {_at(self._vector.units, dim) for dim in block} - {"", "rad"}
         if units and stored in ("euler_xyz", "rotvec"):
             raise ArgumentError(f"{self._context}: angles are in {units.pop()}; rotations are composed of radians")
+
+
+def _check_order(dimensions: Dimensions, block: Sequence[int], stored: Stored, *, context: str) -> None:
+    """Raise ArgumentError if a rotation is declared in an order that is not composed; none is taken as the usual one."""
+    order = _at(getattr(dimensions, "orders", ()), block[0])
+    is_euler = stored == "euler_xyz"
+    if order in ("", "xyz") if is_euler else order != "unknown":
+        return
+    expected = "xyz" if is_euler else "xyzw or wxyz"
+    raise ArgumentError(
+        f"{context}: the order of {', '.join(dimensions.names[dim] for dim in block)} is {order}; expected {expected}; "
+        "correct it in the registry, or take space='eef'"
+    )
 
 
 def _at(texts: Sequence[str], dim: int) -> str:

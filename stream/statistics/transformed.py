@@ -75,7 +75,7 @@ def check_unchanged(data: Mixture, transforms: Sequence[Any], keys: Sequence[str
         rows = _rows(data, member, positions)
         before, after = plain.make(0, rows).batch, changed.make(0, rows).batch
         for key in (key for key in VECTORS if key in keys and key in before):
-            if not np.array_equal(np.asarray(after.get(key)), before[key]):
+            if not np.array_equal(np.asarray(after.get(key)), before[key], equal_nan=True):
                 names = ", ".join(type(transform).__name__ for transform in transforms)
                 raise ArgumentError(
                     f"transforms: {names} changes the {key} in front of its normalisation, whose statistics are of the "
