@@ -328,8 +328,8 @@ def test_a_replaced_dataset_without_a_split_of_the_mixture_is_told(tmp_path: Pat
         registry.resolve("oxe29")
 
 
-JOINTS = [{"path": "q", "select": [0, 1], "dims": 2, "quantity": "joint_position"}]
-GRIPPER = [{"path": "q", "select": [2], "dims": 1, "quantity": "gripper"}]
+JOINTS: list[dict[str, Any]] = [{"path": "q", "select": [0, 1], "dims": 2, "quantity": "joint_position"}]
+GRIPPER: list[dict[str, Any]] = [{"path": "q", "select": [2], "dims": 1, "quantity": "gripper"}]
 
 
 def described(**more: Any) -> DatasetSpec:

@@ -69,6 +69,12 @@ def test_infinities_are_no_warnings() -> None:
         (describe(("ee_position", 3)), {"poses": "body"}, "ee_position_0, .* no rotation .* poses='world'"),
         (describe(("ee_rotation_euler", 3), order="XYZ"), {"poses": "body"}, "the order of .* is XYZ; expected xyz"),
         (describe(("ee_rotation_quaternion", 4), order="unknown"), {"poses": "world"}, "is unknown; expected xyzw or"),
+        (
+            describe(("", 6)),
+            {"poses": "body"},
+            r"poses='body' finds no rotation, as the quantity of _0, _1, .*'quantity'",
+        ),
+        (describe(("other", 3)), {"relative_to": None, "rotation": "rotvec"}, "rotation='rotvec' finds no rotation"),
         (describe(("ee_rotation_euler", 3), order="ZYX"), {"relative_to": None, "rotation": "rotvec"}, "is ZYX"),
     ],
 )
@@ -98,3 +104,11 @@ def test_positions_without_a_rotation_have_a_difference_in_the_base() -> None:
 def test_a_state_or_chunk_of_another_shape_is_an_error(values: Any, reference: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         plan(describe(("joint_position", 3))).backward(values, reference)
+
+
+@pytest.mark.parametrize("quantity", ["", "other"])
+def test_a_gripper_of_a_lerobot_dataset_stays_absolute_without_a_declaration(quantity: str) -> None:
+    dims = Dims(("shoulder_pan.pos", "gripper.pos"), ("absolute",) * 2, (quantity,) * 2)
+    ones = np.ones((1, 1, 2), np.float32)
+    values, _ = plan(dims).forward(3 * ones, ones > 0, ones[0], ones[0] > 0)
+    assert values.tolist() == [[[2, 3]]]
