@@ -54,9 +54,13 @@ class TransformedVectors:
                         f"statistics='transformed': a transform needs {error}, and the statistics are of batches "
                         "without frames; make the transform change action and state without them"
                     ) from None
-                values, mask = (batch[key] for key in (vector_key, f"{vector_key}_mask"))
-                if values.ndim == 2:
-                    values, mask = values[:, None], mask[:, None]
+                keys = (vector_key, f"{vector_key}_mask")
+                if absent := [key for key in keys if key not in batch]:
+                    raise ArgumentError(
+                        f"statistics='transformed': the transforms return no {absent[0]}; keep {' and '.join(keys)}"
+                    )
+                # One step, several, or those of the intervals between frames.
+                values, mask = (np.asarray(batch[key]).reshape(len(rows), -1, batch[key].shape[-1]) for key in keys)
                 if values.shape[-1] < size:
                     raise ArgumentError(
                         f"statistics='transformed': the {vector_key} has {values.shape[-1]} dimensions after the "
