@@ -334,8 +334,10 @@ GRIPPER: list[dict[str, Any]] = [{"path": "q", "select": [2], "dims": 1, "quanti
 
 def described(**more: Any) -> DatasetSpec:
     """An entry that a dataset makes of itself, with corrections of the user."""
-    source = {"version": "3.0.0", "description": "An arm.", "cameras": {"front": {"path": "f", "role": "primary"}}}
-    source |= {"state": [{"path": "q", "dims": 3, "names": ["shoulder", "elbow", "gripper"]}]}
+    source: dict[str, Any] = {
+        **{"version": "3.0.0", "description": "An arm.", "cameras": {"front": {"path": "f", "role": "primary"}}},
+        "state": [{"path": "q", "dims": 3, "names": ["shoulder", "elbow", "gripper"]}],
+    }
     content = {"datasets": {"mine": {"source": "lerobot:me/mine", **more}}}
     return Registry.model_validate(content).describe("mine", source)
 

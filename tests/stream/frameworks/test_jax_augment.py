@@ -89,31 +89,34 @@ def test_depth_moves_as_on_the_host_and_black_stays_black() -> None:
     from stream.batch.augmentation import Augmentation, HostAugmenter
     from stream.frameworks.jax_augment import JaxAugmenter
 
+    # Large, so that positions in float32 would round to another pixel somewhere.
     class Depth:
-        frames, is_depth, shape = "depth", True, (24, 32)
+        frames, is_depth, shape = "depth", True, (240, 320)
 
     class Colour:
-        frames, is_depth, shape = "frames", False, (24, 32)
+        frames, is_depth, shape = "frames", False, (240, 320)
 
     class Spec:
         cameras = (Depth(), Colour())
 
-    augmentation = Augmentation(STRONG, (True, True), (3, 4), ((24, 32), (24, 32)))
+    # An added brightness would make black grey.
+    augment = Augment(library="tensorflow", crop=(0.3, 1), rotate=30, brightness=(0.3, 0.5))
+    augmentation = Augmentation(augment, (True, True), (3, 4), ((240, 320),) * 2)
     random = np.random.default_rng(0)
-    depth = random.integers(0, 2**16, (5, 2, 24, 32)).astype(np.uint16)
-    frames = random.integers(0, 256, (5, 2, 24, 32, 3)).astype(np.uint8)
+    depth = random.integers(0, 2**16, (5, 1, 240, 320)).astype(np.uint16)
+    frames = random.integers(0, 256, (5, 2, 240, 320, 3)).astype(np.uint8)
     frames[1, 0] = 0
     device, host = JaxAugmenter(Spec(), augmentation), HostAugmenter(augmentation)  # type: ignore[arg-type]
     batch = {"depth": jax.numpy.asarray(depth), "frames": jax.numpy.asarray(frames)}
     moved = device.apply(batch, device.draw({"sample": np.arange(5)}))
     amounts = host.draw(np.arange(5))
     for row in range(5):
-        for frame in range(2):
-            host.apply(depth[row, frame], amounts[0], row)
-            host.apply(frames[row, frame], amounts[1], row)
+        host.apply(depth[row, 0], amounts[0], row)
+        for frame in frames[row]:
+            host.apply(frame, amounts[1], row)
     np.testing.assert_array_equal(np.asarray(moved["depth"]), depth)
     assert np.abs(np.asarray(moved["frames"]).astype(int) - frames).max() <= 2
-    assert not np.asarray(moved["frames"])[1, 0].any()
+    assert not np.asarray(moved["frames"])[1, 0].any() and frames[1, 1].any()
 
 
 _SHARDED = """
