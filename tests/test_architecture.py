@@ -50,7 +50,7 @@ LIBRARIES = {
         "stream.frameworks.lightning",
     ),
     "lightning": ("stream.frameworks.lightning",),
-    "jax": ("stream.frameworks.jax",),
+    "jax": ("stream.frameworks.jax", "stream.frameworks.jax_augment"),
     "av": ("stream.format.video", "pairstream.export.video"),
     "nicegui": ("pairstream.browse",),
     "obstore": ("stream.storage.object_reads", "stream.storage.object_stores"),

@@ -157,8 +157,10 @@ class Part(Entry):
     def _check(self) -> Part:
         for field_name, values in (("select", self.select), ("names", self.names)):
             if values is not None and not len(values) == len(set(values)) == self.dims:
-                expected = f"expected {self.dims} different values, as many as dims"
-                raise ValueError(f"{field_name} is {list(values)}, {expected}")
+                raise ValueError(
+                    f"{field_name} is {list(values)}, expected {self.dims} different values, as many as dims; dims is "
+                    "the count of the values of this part, not of the feature"
+                )
         if self.gripper is not None and self.quantity != "gripper":
             raise ValueError(f"has a gripper convention but quantity {self.quantity}")
         return self
@@ -331,7 +333,26 @@ class DatasetSpec(Entry):
         if is_seconds(self.offset) and self.control_frequency is None:
             raise ValueError(f"offset {self.offset} is in seconds but there is no control_frequency")
         derived_vectors(self)
+        self._check_joint_grippers()
         return self
+
+    def _check_joint_grippers(self) -> None:
+        """Raise ValueError if a gripper counts as a joint of the space ``joint``, where only names tell them apart."""
+        grippers = {
+            (part.path, index)
+            for part in (*self.action, *self.state)
+            if part.quantity == "gripper"
+            for index in part.select or range(part.dims)
+        }
+        mapping = self.spaces.get("joint")
+        for vector_name in ("action", "state"):
+            for number, term in enumerate(getattr(mapping, vector_name, ())):
+                values = {(term.path, index) for index in term.select or range(term.dims)}
+                if values & grippers and not any("gripper" in name for name in term.names or ()):
+                    raise ValueError(
+                        f"joint: {vector_name}.{number} has the gripper without its name, so it would be a joint; give "
+                        "it a term of its own with names: [gripper]"
+                    )
 
     @property
     def vectors(self) -> dict[DerivedName, Vector]:

@@ -12,12 +12,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from stream.base.arguments import check_choice, check_whole_number
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 from stream.base.extras import imports_of
 from stream.batch.spec import Batch
-from stream.frameworks.prefetch import Carrier, PrefetchIterator, begin
-from stream.frameworks.torch_augment import DeviceAugmenter
+from stream.frameworks.device_augment import choose_augmentation, iterate
+from stream.frameworks.prefetch import Carrier, PrefetchIterator
+from stream.frameworks.torch_augment import TorchAugmenter
 from stream.frameworks.torch_carriers import Decoder, OnCuda, OnHost
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader
@@ -235,35 +236,20 @@ def to_device(
         device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
     if isinstance(source, StreamDataset):
         source.find_ranks()
-    check_choice("augment", augment, ("host", "device"))
-    loader = source if isinstance(source, Loader) else getattr(source, "loader", None)
-    decoder = augmenter = plain_loader = None
-    if isinstance(loader, Loader):
-        is_encoded, augmentation = loader.run_config.decode == "device", loader.data.spec.augmentation
-        if augmentation is not None and (is_encoded or augment == "device"):
-            loader = loader.augmenting_on_device()
-            augmenter = DeviceAugmenter(loader.data.spec, augmentation)
-            # Workers that do not decode do not augment either.
-            plain_loader = None if is_encoded else loader
-        if is_encoded:
-            decoder = Decoder(loader, device if on_cuda else None)
+    plain_loader, augmentation = choose_augmentation(source, augment)
+    loader: Any = plain_loader or (source if isinstance(source, Loader) else getattr(source, "loader", None))
+    augmenter = None if augmentation is None else TorchAugmenter(loader.data.spec, augmentation)
+    decoder = None
+    if isinstance(loader, Loader) and loader.run_config.decode == "device":
+        decoder = Decoder(loader, device if on_cuda else None)
+        # Workers that do not decode do not augment either.
+        plain_loader = None
     carrier: Carrier = OnHost(device, decoder, augmenter)
     if on_cuda:
         carrier = OnCuda(device, decoder, pin=pin_memory is not False, augmenter=augmenter)
     if isinstance(source, StreamDataset):
         return source.carry(carrier, prefetch=prefetch, loader=plain_loader)
-    return PrefetchIterator(_batches(source, plain_loader), carrier, prefetch=prefetch)
-
-
-def _batches(source: Any, loader: Loader | None) -> LoaderIterator:
-    """Return the iterator of a source; with a loader, that of the loader, at the step of the source."""
-    if loader is None or isinstance(source, Loader):
-        return begin(source if loader is None else loader)
-    batches = iter(loader)
-    batches.stop = source.stop
-    batches.seek(source.step)
-    source.close()
-    return batches
+    return PrefetchIterator(iterate(source, plain_loader), carrier, prefetch=prefetch)
 
 
 class Normalize(torch.nn.Module):

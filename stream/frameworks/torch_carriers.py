@@ -19,8 +19,8 @@ from stream.base.extras import imports_of
 from stream.batch.encoded import SPAN_KEY, decode_frames, encoded_frames, with_frames
 from stream.batch.layout import aligned
 from stream.batch.spec import Batch, map_values
+from stream.frameworks.device_augment import DeviceAugmenter
 from stream.frameworks.prefetch import Carrier, is_numeric
-from stream.frameworks.torch_augment import DeviceAugmenter
 from stream.loader.loader import Loader
 from stream.workers.ring import Slot, slot_of
 

@@ -101,7 +101,7 @@ class Loader(grain.IterDataset[Batch]):
         return loader
 
     def augmenting_on_device(self) -> Loader:
-        """Return this loader with batches whose frames ``stream.torch.to_device`` augments; it shares the counters."""
+        """Return this loader with batches whose frames a device augments; it shares the counters."""
         loader = copy(self)
         loader.rank_plan = self.rank_plan.augmenting_on_device()
         loader.run_config = loader.rank_plan.run_config

@@ -113,25 +113,29 @@ def describe_chunks(
     at least this share of the weights.
 
     Args:
-        parts: Weight of each chunk of a part, and function that yields the chunks; it is called twice.
+        parts: Weight of each chunk of a part, and function that yields the chunks; it is called twice. Parts of weight
+            0 do not count.
         size: Dimensions of the chunks, D.
         per_step: Whether each step of a chunk has its own statistics.
     """
     columns: list[_Column] = []
-    shape: tuple[int, ...] = (size,)
     for second_pass in (False, True):
         for weight, make_chunks in parts:
-            for values, mask in make_chunks():
-                if not columns:
-                    shape = (values.shape[1], size) if per_step else (size,)
-                    columns = [_Column() for _ in range(int(np.prod(shape)))]
-                for number, column in enumerate(columns):
+            # A dataset of weight 0 has no samples.
+            for values, mask in make_chunks() if weight > 0 else ():
+                # Chunks of a time are longer in a dataset of a higher rate.
+                num_columns = size * (values.shape[1] if per_step else 1)
+                columns += [_Column() for _ in range(num_columns - len(columns))]
+                for number, column in enumerate(columns[:num_columns]):
                     step, dim = divmod(number, size)
                     cell = (slice(None), step, dim) if per_step else (slice(None), slice(None), dim)
                     column.add(values[cell][mask[cell]], weight, second_pass=second_pass)
-    numbers = [column.numbers() for column in columns] or [_Column().numbers()] * size
+    if not per_step and not columns:
+        columns = [_Column() for _ in range(size)]
+    shape = (len(columns) // max(size, 1), size) if per_step else (size,)
+    numbers = [column.numbers() for column in columns]
     result = {name: np.array([number[name] for number in numbers]).reshape(shape) for name in NUMBERS}
-    return {"count": np.array([column.count for column in columns] or [0] * size).reshape(shape), **result}
+    return {"count": np.array([column.count for column in columns], np.int64).reshape(shape), **result}
 
 
 class _Column:

@@ -273,6 +273,10 @@ class Normalize:
         absolute = self._apply({key: table.inverse() for key, table in self._tables.items()}, values, key, dataset)
         if key not in self.conversions:
             return absolute
+        if not isinstance(dataset, str) and np.ndim(dataset):
+            raise ArgumentError(
+                f"dataset={dataset!r:.100}: a relative action is of one dataset; give its name or number"
+            )
         name = dataset if isinstance(dataset, str) else self.names[int(dataset)]
         conversion = self.conversions[key][name]
         numbers = np.asarray(absolute, np.float64)[..., : len(conversion.names)]

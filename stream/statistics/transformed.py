@@ -54,9 +54,13 @@ class TransformedVectors:
                         f"statistics='transformed': a transform needs {error}, and the statistics are of batches "
                         "without frames; make the transform change action and state without them"
                     ) from None
-                values, mask = (batch[key] for key in (vector_key, f"{vector_key}_mask"))
-                if values.ndim == 2:
-                    values, mask = values[:, None], mask[:, None]
+                keys = (vector_key, f"{vector_key}_mask")
+                if absent := [key for key in keys if key not in batch]:
+                    raise ArgumentError(
+                        f"statistics='transformed': the transforms return no {absent[0]}; keep {' and '.join(keys)}"
+                    )
+                # One step, several, or those of the intervals between frames.
+                values, mask = (np.asarray(batch[key]).reshape(len(rows), -1, batch[key].shape[-1]) for key in keys)
                 if values.shape[-1] < size:
                     raise ArgumentError(
                         f"statistics='transformed': the {vector_key} has {values.shape[-1]} dimensions after the "
@@ -76,7 +80,7 @@ def check_unchanged(data: Mixture, transforms: Sequence[Any], keys: Sequence[str
         rows = _rows(data, member, positions)
         before, after = plain.make(0, rows).batch, changed.make(0, rows).batch
         for key in (key for key in VECTORS if key in keys and key in before):
-            if not np.array_equal(np.asarray(after.get(key)), before[key]):
+            if not np.array_equal(np.asarray(after.get(key)), before[key], equal_nan=True):
                 names = ", ".join(type(transform).__name__ for transform in transforms)
                 raise ArgumentError(
                     f"transforms: {names} changes the {key} in front of its normalisation, whose statistics are of the "

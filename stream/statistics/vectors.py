@@ -226,7 +226,13 @@ def _of_chunks(
             part_member = member if per == "mixture" or over == "samples" else None
             make_chunks = partial(_chunks, table, vector, state, chosen, conversion, window)
             parts[part_member, table.path, vector.chosen] = weight, make_chunks
-    return _describe(mixture, vector_key, members[0], list(parts.values()))
+    statistics = _describe(mixture, vector_key, members[0], list(parts.values()))
+    if tails == "complete" and not statistics.count:
+        raise ArgumentError(
+            f"{vector_key} of {', '.join(mixture.names[member] for member in members)}: no complete chunk of "
+            f"{span.lengths[members[0]]} steps has values; take fewer steps, or tails='real'"
+        )
+    return statistics
 
 
 def _of_transformed(

@@ -132,6 +132,8 @@ def test_random_representations_are_those_of_a_loop() -> None:
         parts, action_dims, state_dims = draw_parts(draw)
         relative_to = draw.choice([None, "state", "state", "first", "previous"])
         poses = "componentwise" if relative_to is None else draw.choice(["componentwise", "body", "world"])
+        if poses == "body" and any(part.kind == "position" for part in parts):
+            poses = "world"  # a position without a rotation has no frame of a tool
         rotation = draw.choice([None, *ROTATIONS]) if poses != "componentwise" or relative_to is None else None
         case = {"relative_to": relative_to, "poses": poses, "rotation": rotation}
         if relative_to and poses == "componentwise" and any(p.kind == "pose" and p.form == "quat" for p in parts):

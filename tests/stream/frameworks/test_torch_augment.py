@@ -98,7 +98,7 @@ def test_the_host_augments_by_default_and_without_operations(frames_root: Path) 
 
 def test_depth_moves_as_on_the_host() -> None:
     from stream.batch.augmentation import Augmentation, HostAugmenter
-    from stream.frameworks.torch_augment import DeviceAugmenter
+    from stream.frameworks.torch_augment import TorchAugmenter
 
     class Camera:
         frames, is_depth, shape = "depth", True, (24, 32)
@@ -109,7 +109,7 @@ def test_depth_moves_as_on_the_host() -> None:
     augmentation = Augmentation(STRONG, (True,), (3,), ((24, 32),))
     depth = np.random.default_rng(0).integers(0, 2**16, (5, 2, 24, 32)).astype(np.uint16)
     batch = {"depth": torch.from_numpy(depth), "sample": np.arange(5)}
-    device, host = DeviceAugmenter(Spec(), augmentation), HostAugmenter(augmentation)  # type: ignore[arg-type]
+    device, host = TorchAugmenter(Spec(), augmentation), HostAugmenter(augmentation)  # type: ignore[arg-type]
     moved = device.apply(batch, device.draw(batch))["depth"]
     amounts = host.draw(np.arange(5))[0]
     for row in range(5):
