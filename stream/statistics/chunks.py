@@ -102,7 +102,7 @@ class ChunkSource:
             chunk_steps = step + distances
             clipped = np.clip(chunk_steps, 0, last_steps)
             step_rows = rows[:, None] + clipped - step
-            counts = np.broadcast_to(True, step_rows.shape) if steps.repeats_edges else clipped == chunk_steps
+            counts = np.full(step_rows.shape, True) if steps.repeats_edges else np.asarray(clipped == chunk_steps)
             if steps.tails == "repeat" and not steps.repeats_edges:
                 is_step = counts & has_values[step_rows]
                 step_rows = np.take_along_axis(step_rows, nearest_steps(is_step), axis=1)
