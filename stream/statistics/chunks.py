@@ -95,14 +95,14 @@ class ChunkSource:
         if steps.tails == "complete":
             first_steps, last_steps = (self.step[anchors] + distances[end] for end in (0, -1))
             anchors = anchors[(first_steps >= 0) & (last_steps < self.num_steps[anchors])]
-        has_values = self.values[1].any(axis=1)
+        has_values = np.asarray(self.values[1].any(axis=1))
         for first in range(0, len(anchors), _ROWS):
             rows = anchors[first : first + _ROWS]
             step, last_steps = self.step[rows, None], self.num_steps[rows, None] - 1
             chunk_steps = step + distances
             clipped = np.clip(chunk_steps, 0, last_steps)
             step_rows = rows[:, None] + clipped - step
-            counts = np.full(step_rows.shape, True) if steps.repeats_edges else np.asarray(clipped == chunk_steps)
+            counts = np.asarray((clipped == chunk_steps) | steps.repeats_edges)
             if steps.tails == "repeat" and not steps.repeats_edges:
                 is_step = counts & has_values[step_rows]
                 step_rows = np.take_along_axis(step_rows, nearest_steps(is_step), axis=1)
