@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,7 @@ def chunk_steps(t: int, length: int, is_step: list[bool], steps: ChunkSteps) -> 
     return [min(max(step, existing[0]), existing[-1]) for step in chosen]
 
 
-def values_of(
-    lengths: list[int], source: ChunkSource, relative_to: str | None, steps: ChunkSteps
-) -> list[list[list[float]]]:
+def values_of(source: ChunkSource, relative_to: str | None, steps: ChunkSteps) -> list[list[list[float]]]:
     """Return the values that count, by step of the chunk and dimension."""
     counted: list[list[list[float]]] = [[[], []] for _ in range(steps.length)]
     assert source.state is not None
@@ -61,16 +60,32 @@ def values_of(
     return counted
 
 
+def random_source(draw: random.Random, generator: np.random.Generator, lengths: list[int]) -> ChunkSource:
+    """Return episodes of random values, of which some are missing, and some of their steps as anchors."""
+    total = sum(lengths)
+    mask = generator.random((total, 2)) < draw.choice((1.0, 0.8))
+    mask &= draw.random() < 0.5 or (generator.random((total, 1)) < 0.8)
+    values, state = (generator.normal(size=(total, 2)).astype(np.float32) for _ in range(2))
+    step = np.concatenate([np.arange(length) for length in lengths])
+    anchors = np.flatnonzero(generator.random(total) < draw.choice((1.0, 0.7)))
+    return ChunkSource((values, mask), (state, np.ones(mask.shape, bool)), step, np.repeat(lengths, lengths), anchors)
+
+
+def check_pool(pool: list[float], actual: dict[str, float], context: str) -> None:
+    """Check the statistics of some values."""
+    assert actual["count"] == len(pool), context
+    if pool:
+        expected = {"mean": np.mean(pool), "std": np.std(pool), "min": min(pool), "max": max(pool)}
+        expected |= {"q01": np.quantile(pool, 0.01), "q99": np.quantile(pool, 0.99)}
+        for name, value in expected.items():
+            np.testing.assert_allclose(actual[name], float(value), atol=1e-6, err_msg=f"{context} {name}")
+
+
 def test_statistics_of_random_chunks_are_those_of_a_loop() -> None:
     compared = 0
     for number in range(COUNT):
         draw, generator = random.Random(number), np.random.default_rng(number)
         lengths = [draw.randrange(1, 12) for _ in range(draw.randrange(1, 5))]
-        total = sum(lengths)
-        step = np.concatenate([np.arange(length) for length in lengths])
-        mask = generator.random((total, 2)) < draw.choice((1.0, 0.8))
-        mask &= draw.random() < 0.5 or (generator.random((total, 1)) < 0.8)
-        vectors = [generator.normal(size=(total, 2)).astype(np.float32) for _ in range(2)]
         steps = ChunkSteps(
             start=draw.choice((0, 0, -2, 1, 3)),
             length=draw.randrange(1, 6),
@@ -79,38 +94,24 @@ def test_statistics_of_random_chunks_are_those_of_a_loop() -> None:
             tails=draw.choice(("real", "complete", "repeat")),
         )
         relative_to: Any = draw.choice((None, "state", "previous"))
-        anchors = np.flatnonzero(generator.random(total) < draw.choice((1.0, 0.7)))
-        source = ChunkSource(
-            (vectors[0], mask),
-            (vectors[1], np.ones(mask.shape, bool)),
-            step,
-            np.repeat(lengths, lengths),
-            anchors,
-        )
+        per_step = draw.random() < 0.5
+        source = random_source(draw, generator, lengths)
         conversion: RelativeVector | None = None
         if relative_to is not None:
             conversion = plan_relative(DIMS, STATE, relative_to=relative_to, context="demo")
-        per_step = draw.random() < 0.5
-        counted = values_of(lengths, source, relative_to, steps)
+        counted = values_of(source, relative_to, steps)
         is_counted = conversion is None and not per_step
-        make = (lambda: source.counted(steps)) if is_counted else (lambda: source.chunks(conversion, steps))  # noqa: B023
+        make = partial(source.counted, steps) if is_counted else partial(source.chunks, conversion, steps)
         numbers = describe_chunks([(1.0, make)], 2, per_step=per_step)
         for dim in range(2):
-            pools = (
-                [values[dim] for values in counted]
-                if per_step
-                else [[value for values in counted for value in values[dim]]]
-            )
+            pools = [values[dim] for values in counted]
+            if not per_step:
+                pools = [[value for pool in pools for value in pool]]
+            if per_step and numbers["count"].ndim == 1:
+                assert not any(pools)  # no chunk
+                continue
             for position, pool in enumerate(pools):
                 cell: Any = (position, dim) if per_step else (dim,)
-                if numbers["count"].ndim < len(cell):  # without any chunk
-                    assert not pool
-                    continue
-                assert numbers["count"][cell] == len(pool), (number, steps)
-                if pool:
-                    expected = {"mean": np.mean(pool), "std": np.std(pool), "min": min(pool), "max": max(pool)}
-                    expected |= {"q01": np.quantile(pool, 0.01), "q99": np.quantile(pool, 0.99)}
-                    for name, value in expected.items():
-                        np.testing.assert_allclose(numbers[name][cell], value, atol=1e-6, err_msg=f"{number} {name}")
-                    compared += 1
+                check_pool(pool, {name: values[cell] for name, values in numbers.items()}, f"{number} {steps}")
+                compared += bool(pool)
     assert compared > COUNT
