@@ -43,7 +43,7 @@ def values_of(source: ChunkSource, relative_to: str | None, steps: ChunkSteps) -
     for row in source.anchors.tolist():
         t = int(source.step[row])
         first, length = row - t, int(source.num_steps[row])
-        chosen = chunk_steps(t, length, mask[first : first + length].any(axis=1).tolist(), steps)
+        chosen = chunk_steps(t, length, [any(row) for row in mask[first : first + length].tolist()], steps)
         for number, step in enumerate(chosen or ()):
             before = chosen[number - 1] if chosen and number else None
             for dim in range(2):
@@ -75,10 +75,10 @@ def check_pool(pool: list[float], actual: dict[str, float], context: str) -> Non
     """Check the statistics of some values."""
     assert actual["count"] == len(pool), context
     if pool:
-        expected = {"mean": np.mean(pool), "std": np.std(pool), "min": min(pool), "max": max(pool)}
+        expected: dict[str, Any] = {"mean": np.mean(pool), "std": np.std(pool), "min": min(pool), "max": max(pool)}
         expected |= {"q01": np.quantile(pool, 0.01), "q99": np.quantile(pool, 0.99)}
         for name, value in expected.items():
-            np.testing.assert_allclose(actual[name], float(value), atol=1e-6, err_msg=f"{context} {name}")
+            np.testing.assert_allclose(actual[name], value, atol=1e-6, err_msg=f"{context} {name}")
 
 
 def test_statistics_of_random_chunks_are_those_of_a_loop() -> None:
