@@ -18,8 +18,6 @@ from stream.sample.vector import SPACES, Vector
 _MOST = 1_000_000
 _ABSENT_FROM_CONTENT = {"decode", "on_missing_camera", "on_unmapped", "on_unknown_units"}
 """Fields that do not change batches, or whose effect on them other fields have."""
-_ABSENT_AT_DEFAULT = {"stride", "edges"}
-"""Fields of a vector that content has only if they are chosen."""
 FramesLike = Frames | Sequence[int | str] | Mapping[str, Any] | None
 """Frames: the object, its steps, a mapping of its fields, or None for none in the batches."""
 VectorLike = Vector | int | str | Mapping[str, Any] | None
@@ -112,7 +110,6 @@ class SampleSpec(ValueObject):
         for name, value in objects.items():
             for field in value.names():
                 has_effect = field not in ("fit", "filter") or value.size is not None
-                has_effect &= name not in SPACES or field not in _ABSENT_AT_DEFAULT or field in value.chosen()
                 if has_effect and field not in _ABSENT_FROM_CONTENT:
                     field_value = getattr(value, field)
                     if isinstance(field_value, ValueObject):

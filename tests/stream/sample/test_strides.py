@@ -127,12 +127,6 @@ def test_a_saved_loader_ranks_and_members_keep_the_stride(frames_root: Path, tmp
     np.testing.assert_array_equal(of_member["action"], of_all["action"])
 
 
-def test_a_state_names_a_stride_only_if_there_is_one(frames_root: Path) -> None:
-    plain, strided = (open_joints(frames_root, Vector(4, stride=stride, **JOINT)) for stride in (1, 3))
-    names = [set(loader.data.content()) for loader in (plain, strided)]
-    assert names[1] - names[0] == {"action.stride"}
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
