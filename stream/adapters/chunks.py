@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stream.base.errors import ArgumentError
+from stream.sample.window import nearest_steps
 
 if TYPE_CHECKING:
     from stream.batch.spec import Batch
@@ -28,11 +29,7 @@ def repeat_edges(values: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.n
     [[3.0, 3.0, 4.0, 4.0], [True, False, False, True]]
     """
     is_step = np.asarray(mask.any(axis=2))
-    width = is_step.shape[1]
-    # Clip the step numbers of each row to its real steps, so that other steps take the nearest one.
-    first_step, last_step = is_step.argmax(axis=1), width - 1 - is_step[:, ::-1].argmax(axis=1)
-    step_numbers = np.clip(np.arange(width), first_step[:, None], last_step[:, None])
-    return np.take_along_axis(values, step_numbers[:, :, None], axis=1), ~is_step
+    return np.take_along_axis(values, nearest_steps(is_step)[:, :, None], axis=1), ~is_step
 
 
 def take_steps(values: np.ndarray, step_numbers: np.ndarray) -> np.ndarray:

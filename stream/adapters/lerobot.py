@@ -194,7 +194,7 @@ def dataset_stats(loader: Loader, *, split: str = "train") -> dict[str, dict[str
     if to_lerobot.absolute is not None:
         action = replace(mixture.sample_spec.action or Vector(), relative_to="state", absolute=to_lerobot.absolute)
         mixture = with_action(mixture, action)
-    stats = mixture_statistics(mixture, split=split, tails="complete")
+    stats = mixture_statistics(mixture, split=split, tails="real" if to_lerobot.absolute is None else "complete")
     vector_stats = {lerobot_names[vector_name]: numbers for vector_name, numbers in stats.items()}
     image_stats = {statistic: np.array(values, np.float32)[:, None, None] for statistic, values in IMAGENET.items()}
     return vector_stats | dict.fromkeys(image_keys, image_stats)

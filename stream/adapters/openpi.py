@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from stream.adapters.aloha import AdaptToPi
 from stream.adapters.chunks import check_dims, delay_of, pad_dims, repeat_edges
 from stream.adapters.sample import (
     Conversion,
@@ -62,6 +63,7 @@ def sample(
     image_size: tuple[int, int] = (224, 224),
     cameras: Mapping[str, str | Sequence[str] | None] | None = None,
     use_delta_joint_actions: bool = False,
+    adapt_to_pi: bool = False,
     normalize: bool | str | Path | Normalize = True,
     tokenizer: Any = None,
 ) -> TrainerSample:
@@ -87,8 +89,8 @@ def sample(
 
     Sources: ``src/openpi/models/model.py`` (keys), ``training/config.py`` and ``transforms.py`` (order of transforms),
     ``training/droid_rlds_dataset.py`` (tails), ``scripts/compute_norm_stats.py``. Not done: pi0-FAST's action tokens,
-    which openpi's ``TokenizeFASTInputs`` makes of this batch; augmentation, which openpi's model does on the device;
-    and the signs and grippers of ``adapt_to_pi``, which are those of one robot, ALOHA, and in part not linear.
+    which openpi's ``TokenizeFASTInputs`` makes of this batch; and augmentation, which openpi's model does on the
+    device.
 
     Args:
         preset: Model, or model and ``_droid``. pi0 is normalised by mean and standard deviation, the others by the
@@ -100,11 +102,14 @@ def sample(
         cameras: Camera of each image, by role or name; several to draw one from; or None for a black image. By default
             ``CAMERAS``, black where no dataset stores the camera.
         use_delta_joint_actions: Whether actions are relative to the state, as ``DeltaActions`` makes them: joints and
-            positions are subtracted, grippers stay. Statistics are those of relative chunks with repeated tails, as
-            openpi counts them; those of absolute actions are of single steps, each once.
+            positions are subtracted, grippers stay.
             ``loader.normalize.denormalize(actions, dataset=..., state=...)`` gives commands.
-        normalize: True takes statistics of all members together, by their weights. Give the path of a
-            ``norm_stats.json``, a ``stream.Normalize``, or False for raw values.
+        adapt_to_pi: Whether action and state are those of ALOHA, of 14 dimensions, and get the signs and grippers of
+            the pi models, as in ``LeRobotAlohaDataConfig``. On the robot, give
+            ``state=aloha.adapt_state(state)`` to ``denormalize``, and its result to ``aloha.restore_actions``.
+        normalize: True takes statistics of all members together, by their weights. Those of actions are of all chunks
+            with repeated tails, as openpi counts them. Give the path of a ``norm_stats.json``, a ``stream.Normalize``,
+            or False for raw values.
         tokenizer: An object with openpi's ``tokenize(prompt, state)``, such as its ``PaligemmaTokenizer``.
 
     Raises:
@@ -133,6 +138,13 @@ def sample(
     action = Vector(action_horizon, columns=action_columns)
     if use_delta_joint_actions:
         action = replace(action, relative_to="state")
+    method = "openpi_pi0" if model == "pi0" else "openpi_pi05"
+    settings: dict[str, Any] = {"method": method, "per": "mixture", "tails": "repeat"}
+    adapts: tuple[AdaptToPi, ...] = ()
+    if adapt_to_pi:
+        # Statistics after a transform are of what the batch holds, so it holds the repeated tails.
+        action, adapts = replace(action, edges="repeat"), (AdaptToPi(),)
+        settings |= {"statistics": "transformed", "transforms": adapts}
     return TrainerSample(
         frames=Frames(
             [0],
@@ -147,10 +159,8 @@ def sample(
         language=DROID_TEXTS if is_droid else "language",
         select=Select(where=DROID_SUCCESS) if is_droid else Select(),
         transforms=(
-            *choose_normalize(
-                normalize,
-                {"method": "openpi_pi0" if model == "pi0" else "openpi_pi05", "per": "mixture", "tails": "repeat"},
-            ),
+            *adapts,
+            *choose_normalize(normalize, settings),
             ToOpenpi(tuple(camera_by_image), shape, action_dim, model != "pi0_fast", model == "pi05", tokenizer),
         ),
     )

@@ -252,7 +252,7 @@ class Lookup:
             split_index = spec.splits[split_number]
             split_rows = np.flatnonzero(rows.split == split_number)
             for vector_name, window in windows.items():
-                self._fill_chosen(vector_name, window, split_index, split_rows, origin)
+                self._fill_chosen(vector_name, window, split_index, split_rows)
             table_rows: dict[TableKind, np.ndarray] = {
                 "records": rows.record[split_rows],
                 "steps": origin.steps_row[split_rows],
@@ -273,21 +273,13 @@ class Lookup:
                     )
 
     def _fill_chosen(
-        self,
-        vector_name: str,
-        window: VectorWindow,
-        split_index: SplitIndex,
-        split_rows: np.ndarray,
-        origin: Origin,
+        self, vector_name: str, window: VectorWindow, split_index: SplitIndex, split_rows: np.ndarray
     ) -> None:
         """Fill the rows of a split with a vector whose columns a caller chose."""
-        vector, first_step = (
-            self._vectors[vector_name][split_index.member],
-            self._readers[vector_name].firsts[split_index.member],
-        )
+        vector = self._vectors[vector_name][split_index.member]
         for step in range(window.values.shape[1]) if vector.chosen else ():
             inside_rows = split_rows[window.inside[split_rows, step]]
-            values, valid = vector.take(split_index.steps, origin.steps_row[inside_rows] + first_step + step)
+            values, valid = vector.take(split_index.steps, window.steps_rows[inside_rows, step])
             window.values[inside_rows, step, : vector.size] = values
             window.mask[inside_rows, step, : vector.size] &= valid
 

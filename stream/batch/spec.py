@@ -52,6 +52,7 @@ class BatchSpec:
         has_intervals: True if actions are those between successive frames.
         has_times: True if batches have the times of the frames.
         action_span, state_span: Steps of the actions and states of a sample.
+        repeated_edges: Vectors whose steps beyond the episode repeat its first or last one.
         state_has_steps: True if the state has a dimension of steps.
         has_language: True if batches have the language of a sample.
         languages: Columns of texts, one of which is the language of a sample; empty for the column of the format.
@@ -86,6 +87,7 @@ class BatchSpec:
     has_times: bool
     action_span: StepSpan
     state_span: StepSpan
+    repeated_edges: tuple[VectorName, ...]
     state_has_steps: bool
     has_language: bool
     languages: tuple[Column, ...]
@@ -122,7 +124,7 @@ class BatchSpec:
     def span_of(self, vector_name: str) -> StepSpan:
         """Return the steps of a vector that is read."""
         if vector_name == "reference":
-            return StepSpan((0,) * len(self.datasets), (1,) * len(self.datasets))
+            return StepSpan.of_one(len(self.datasets))
         return self.action_span if vector_name == "action" else self.state_span
 
     @property

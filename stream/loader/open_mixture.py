@@ -203,6 +203,7 @@ class OpenMixture:
             has_times=frames is not None and frames.times,
             action_span=self._interval_span() if action and action.between else self._span("action", self.offsets),
             state_span=self._span("state", [1] * len(self.names)),
+            repeated_edges=tuple(name for name, vector in sample_spec.vectors.items() if vector.edges == "repeat"),
             state_has_steps=any(vector.steps not in (None, 1) for vector in self.vectors.get("state", ())),
             has_language=sample_spec.language is not None,
             languages=find_texts(sample_spec.languages, labelled_splits, self.names) if names_language else (),
@@ -272,38 +273,56 @@ class OpenMixture:
                     "'0..15' draws one frame"
                 )
         firsts = tuple(int(window.low[0]) for window in self.windows)
-        return StepSpan(firsts, tuple(int(window.low[-1] - window.low[0]) for window in self.windows))
+        lengths = tuple(int(window.low[-1] - window.low[0]) for window in self.windows)
+        return StepSpan(firsts, lengths, (1,) * len(lengths))
 
     def _span(self, vector_name: VectorName, default_lengths: Sequence[int]) -> StepSpan:
         """Return the steps of a vector by member."""
         vectors = self.vectors.get(vector_name)
         if vectors is None:
-            return StepSpan((0,) * len(self.names), (1,) * len(self.names))
-        starts = [vector.start for vector in vectors]
+            return StepSpan.of_one(len(self.names))
         lengths = [
             default if vector.steps is None else vector.steps
             for vector, default in zip(vectors, default_lengths, strict=True)
         ]
+        firsts = self._resolve(vector_name, "start", [vector.start for vector in vectors])
+        num_steps = self._resolve(vector_name, "steps", lengths)
+        strides = self._strides(vector_name)
+        counts = (
+            len(range(0, count, stride)) if isinstance(length, str) else count
+            for count, stride, length in zip(num_steps, strides, lengths, strict=True)
+        )
+        return StepSpan(firsts, tuple(counts), strides)
+
+    def _strides(self, vector_name: VectorName) -> tuple[int, ...]:
+        """Return the steps from one step of a vector to the next, by member; 1 if batches do not have the vector."""
+        vectors = self.vectors.get(vector_name)
+        if vectors is None:
+            return (1,) * len(self.names)
+        return self._resolve(vector_name, "stride", [vector.stride for vector in vectors])
+
+    def _resolve(self, vector_name: VectorName, argument: str, values: Sequence[int | str]) -> tuple[int, ...]:
+        """Return a count of steps by member; raise ArgumentError for a time that is too short or too long."""
         fields = [dataset.fields for dataset in self.datasets]
-        resolved = [
-            resolve_steps(
-                f"{vector_name}.{argument}", values, fields, self.names, least=STEP_LIMITS[argument], most=MOST_STEPS
-            )
-            for argument, values in (("start", starts), ("steps", lengths))
-        ]
-        return StepSpan(*resolved)
+        least = STEP_LIMITS[argument]
+        return resolve_steps(f"{vector_name}.{argument}", values, fields, self.names, least=least, most=MOST_STEPS)
 
     def _delay(self) -> Delay | None:
         """Return the delay of the actions; raise ArgumentError if it leaves no action of a chunk."""
         action = self.sample_spec.action
         if action is None or not action.has_delay:
             return None
-        fields, lengths = [dataset.fields for dataset in self.datasets], self._span("action", self.offsets).lengths
-        values = {"min_delay": action.min_delay, "max_delay": action.max_delay}
-        least, most = (
-            resolve_steps(f"action.{argument}", [value] * len(lengths), fields, self.names, least=0, most=MOST_STEPS)
-            for argument, value in values.items()
-        )
+        fields, span = [dataset.fields for dataset in self.datasets], self._span("action", self.offsets)
+        lengths, limits = span.lengths, []
+        for argument, value in {"min_delay": action.min_delay, "max_delay": action.max_delay}.items():
+            counts: Sequence[int] = resolve_steps(
+                f"action.{argument}", [value] * len(lengths), fields, self.names, least=0, most=MOST_STEPS
+            )
+            if isinstance(value, str):
+                # A delay counts steps of the chunk, a time those of the episode.
+                counts = [-(-count // stride) for count, stride in zip(counts, span.strides, strict=True)]
+            limits.append(counts)
+        least, most = limits
         for name, low, high, length in zip(self.names, least, most, lengths, strict=True):
             if not low <= high < length:
                 raise ArgumentError(
@@ -419,7 +438,7 @@ class OpenMixture:
             if vector.space is not None and vector.columns is None:
                 first_dropped, last_dropped = dropped_steps(self.datasets[number], vector.space)
         num_actions = max(self.sample_spec.select.min_future_actions, self.members[number].select.min_future_actions)
-        return first_dropped, last_dropped + num_actions - 1
+        return first_dropped, last_dropped + (num_actions - 1) * self._strides("action")[number]
 
     def _passes(self, shuffle: Shuffle) -> tuple[list[list[float]], Passes]:
         """Return the shares of the members in complete epochs, and their order."""

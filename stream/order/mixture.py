@@ -40,7 +40,8 @@ class Member:
         name: Name of the member; empty if it is the name of the dataset.
         root: Converted root, None for the root of the loader.
         select: Choices among its samples, in addition to the loader's.
-        frames, action, state: Steps, start and columns that replace the loader's for this member; None takes those.
+        frames, action, state: Fields of the steps and columns that replace the loader's for this member; None takes
+            those.
     """
 
     dataset: str
@@ -215,8 +216,8 @@ def _objects(entry: MemberEntry, context: str) -> dict[str, Any]:
     kinds: dict[str, tuple[type[ValueObject], tuple[str, ...]]] = {
         "select": (Select, tuple(Select.__dataclass_fields__)),
         "frames": (Frames, ("steps",)),
-        "action": (Vector, ("steps", "start", "columns")),
-        "state": (Vector, ("steps", "start", "columns")),
+        "action": (Vector, ("steps", "start", "stride", "columns")),
+        "state": (Vector, ("steps", "start", "stride", "columns")),
     }
     objects = {}
     for key, (kind, own_fields) in kinds.items():

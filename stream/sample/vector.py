@@ -21,9 +21,10 @@ Space = Literal["oxe", "eef_delta", "joint", "eef"]
 Reduction = Literal["sum", "mean", "first"]
 Unmapped = Literal["error", "mask", "drop"]
 UnknownUnits = Literal["error", "keep"]
+VectorEdges = Literal["mask", "repeat"]
 SPACES: dict[VectorName, tuple[Space, ...]] = {"action": get_args(ActionSpace), "state": get_args(StateSpace)}
 MOST_STEPS = 100_000
-STEP_LIMITS = {"steps": 1, "start": -MOST_STEPS, "min_delay": 0, "max_delay": 0}
+STEP_LIMITS = {"steps": 1, "start": -MOST_STEPS, "stride": 1, "min_delay": 0, "max_delay": 0}
 """Least value of each count of steps, which may also be a time."""
 
 
@@ -36,12 +37,18 @@ class Vector(ValueObject):
         Vector(3)                         t  a  a            t = 3: actions 3, 4 and 5
         Vector(4, start=-1)            a  t  a  a            actions 2 to 5
         Vector(3), t = 6                           t  a  .   the third is beyond the episode: 0, with mask False
+        Vector(3, stride=2)            t     a     a         t = 2: actions 2, 4 and 6
 
     Args:
         steps: Count of steps, at most 100,000, or seconds by each dataset's rate (``"1s"``). Steps beyond the episode,
             and beyond a dataset's count if others have more, are masked. By default each dataset's offset for the
             action, and 1 for the state. A state of 1 step has no dimension of steps.
         start: First step, relative to t; a number, or seconds (``"-0.2s"``).
+        stride: Steps of the episode from one step to the next: a number, or seconds (``"0.1s"``), to the nearest step
+            by each dataset's rate. A time for ``steps`` counts the steps of the episode in it, of which every
+            ``stride``-th is taken.
+        edges: ``mask`` for zeros with mask False at steps beyond the episode; ``repeat`` for the first or last step of
+            the episode, with mask True.
         space: Space that every dataset is mapped to. Of the action ``oxe``, the 7 numbers of OpenVLA and Octo;
             ``eef_delta``, the same in metres and radians a step; ``joint``; or ``eef``, the measured poses of the end
             effector from t on, for policies that are trained to reach them. Of the state ``eef``, the pose of the end
@@ -82,6 +89,8 @@ class Vector(ValueObject):
     steps: int | str | None = None
     _: KW_ONLY
     start: int | str = 0
+    stride: int | str = 1
+    edges: VectorEdges = "mask"
     space: Space | None = None
     columns: Mapping[str, Sequence[Any]] | Sequence[Any] | None = None
     reduce: Reduction | None = None
@@ -101,10 +110,11 @@ class Vector(ValueObject):
         check_choice("space", self.space, (None, *get_args(Space)))
         check_choice("reduce", self.reduce, (None, *get_args(Reduction)))
         check_choice("between", self.between, (None, "frames"))
-        if self.between and (self.steps is not None or self.start):
+        check_choice("edges", self.edges, get_args(VectorEdges))
+        step_fields = {"steps": self.steps, "start": self.start or None, "stride": self.stride if self.skips else None}
+        if self.between and (chosen := [name for name, value in step_fields.items() if value is not None]):
             raise ArgumentError(
-                f"between='frames' with {'start' if self.steps is None else 'steps'}: the frames define the steps of "
-                "the actions; leave one of them out"
+                f"between='frames' with {chosen[0]}: the frames define the steps of the actions; leave one of them out"
             )
         self._check_relative()
         check_choice("on_unmapped", self.on_unmapped, get_args(Unmapped))
@@ -115,6 +125,13 @@ class Vector(ValueObject):
         self._set(columns=canonical_columns("columns", self.columns))
         self._set(dropout=check_probability("dropout", self.dropout))
         self._check_delay()
+        if self.reduce and self.skips:
+            raise ArgumentError(
+                f"stride={self.stride!r} with reduce={self.reduce!r}, which takes every step of the window; leave one "
+                "of them out"
+            )
+        if self.edges == "repeat" and (self.reduce or self.between):
+            raise ArgumentError("edges='repeat' cannot be combined with reduce and between; leave one of them out")
         if self.reduce and self.start:
             raise ArgumentError(
                 f"start={self.start!r} with reduce={self.reduce!r}: one action for the window begins at t; leave one "
@@ -171,6 +188,11 @@ class Vector(ValueObject):
     def has_delay(self) -> bool:
         """True if a delay is drawn."""
         return self.max_delay != 0
+
+    @property
+    def skips(self) -> bool:
+        """True if steps of the episode between those of the vector may be left out."""
+        return self.stride != 1
 
     @property
     def is_converted(self) -> bool:

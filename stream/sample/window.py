@@ -87,15 +87,49 @@ class Window:
 
 @dataclass(frozen=True)
 class StepSpan:
-    """Steps of a vector of each member's samples: ``firsts``, from t, and ``lengths``, counts."""
+    """Steps of a vector of each member's samples.
+
+    Attributes:
+        firsts: First step, from t.
+        lengths: Count of the steps.
+        strides: Steps of the episode from one step to the next.
+    """
 
     firsts: tuple[int, ...]
     lengths: tuple[int, ...]
+    strides: tuple[int, ...]
 
     @property
     def longest(self) -> int:
         """Steps in a batch, to which shorter vectors are padded."""
         return max(self.lengths)
+
+    @classmethod
+    def of_one(cls, num_members: int) -> StepSpan:
+        """Return the span of only the step t."""
+        return cls((0,) * num_members, (1,) * num_members, (1,) * num_members)
+
+    def distances(self, member: int) -> np.ndarray:
+        """Return the distances from t of the steps of a member, int64 [W].
+
+        >>> StepSpan((-3,), (4,), (3,)).distances(0).tolist()
+        [-3, 0, 3, 6]
+        """
+        return self.firsts[member] + self.strides[member] * np.arange(self.lengths[member])
+
+
+def nearest_steps(is_step: np.ndarray) -> np.ndarray:
+    """Return for each step of some windows the number of the nearest one between the first and the last that exist.
+
+    Args:
+        is_step: Mask of the steps that exist, bool [n, W].
+
+    >>> nearest_steps(np.array([[False, True, True, False]])).tolist()
+    [[1, 1, 2, 2]]
+    """
+    num_steps = is_step.shape[1]
+    first_step, last_step = is_step.argmax(axis=1), num_steps - 1 - is_step[:, ::-1].argmax(axis=1)
+    return np.clip(np.arange(num_steps), first_step[:, None], last_step[:, None])
 
 
 def canonical_steps(argument: str, value: Any, *, least: int, most: int) -> int | str:

@@ -29,8 +29,8 @@ from stream.statistics.vectors import (
     Per,
     Statistics,
     VectorStatistics,
+    counts_chunks,
     measure,
-    pool_steps,
     used_data,
     used_splits,
 )
@@ -69,8 +69,9 @@ class Normalize:
             ``gr00t``. False keeps all values.
         split: TFDS split of ``over="dataset"``. Use the statistics of training for every split.
         keys: Vectors to normalise, by default those that a dataset has.
-        tails: Steps that count in the statistics of a relative vector: ``real``, those inside the episode;
-            ``complete``, those of complete chunks; ``repeat``, all, with the last step of the episode repeated.
+        tails: Steps that count in the statistics: ``real``, those of all chunks of a relative vector that are inside
+            the episode, and of any other vector each step of the data once; ``complete``, those of complete chunks;
+            ``repeat``, all, with the last step of the chunk in the episode repeated.
         statistics: ``stored`` are those of the data. ``transformed`` are those of the loader's samples after
             ``transforms``, which run over batches without frames. ``make_loader(normalize={...})`` gives the transforms
             of the loader.
@@ -136,7 +137,9 @@ class Normalize:
                         kept_dims=np.array([_is_left(vector, dim, kept_patterns) for dim in range(vector.size)]),
                         flag_dims=np.array(vector.kinds) == "flag",
                     )
-                    source = used_data(data, vector_key, member, used_splits(data, member, over=over, split=split))
+                    splits = used_splits(data, member, over=over, split=split)
+                    has_steps = transformed is None and counts_chunks(data, vector_key, tails)
+                    source = used_data(data, vector_key, member, splits, has_steps=has_steps)
                     by_dataset[name] = replace(by_dataset[name], mask=mask, source=source)
         clip = _bound(clip, method)
         self._set(numbers, method=method, per=per, over=over, split=split, clip=clip, keys=keys, tails=tails)
@@ -218,7 +221,8 @@ class Normalize:
                     hint = closest(name, by_dataset, noun="datasets")
                     raise ArgumentError(f"{context}no statistics of the {vector_key} of {name}; {hint}")
                 saved = by_dataset[name].source
-                current = used_data(data, vector_key, member, saved.get("content", ()))
+                splits = saved.get("content", ())
+                current = used_data(data, vector_key, member, splits, has_steps="steps" in saved)
                 # Statistics of absolute values have no conversion; files of trainers do not name their data.
                 for field in (*saved, *(("conversion",) if "content" in saved else ())):
                     if saved.get(field) != current.get(field):
@@ -231,19 +235,6 @@ class Normalize:
         bound._fill(data.names)
         bound.is_bound = True
         return bound
-
-    def pooled(self, stride: int) -> Self:
-        """Return the same normalisation with one map for every ``stride``-th step of statistics of each step.
-
-        Quantiles of pooled steps are unknown, NaN.
-        """
-        pooled = copy.copy(self)
-        pooled.statistics = {
-            key: {name: pool_steps(numbers, stride) for name, numbers in by_dataset.items()}
-            for key, by_dataset in self.statistics.items()
-        }
-        pooled._fill(self.names)
-        return pooled
 
     def normalize(self, values: Any, key: VectorName | None = None, *, dataset: Any) -> Any:
         """Return values as ``map`` gives them, for inference.

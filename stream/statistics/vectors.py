@@ -16,7 +16,7 @@ from stream.format.names import VectorName, table_file
 from stream.format.statistics import NUMBERS, describe_values, describe_weighted
 from stream.format.table import Table
 from stream.sample.relative import RelativeVector
-from stream.statistics.chunks import Chunks, Tails, describe_chunks, read_sources
+from stream.statistics.chunks import Chunks, ChunkSource, ChunkSteps, Tails, describe_chunks, read_sources
 from stream.statistics.mixture import Mixture
 from stream.statistics.transformed import TransformedVectors
 
@@ -52,20 +52,6 @@ class VectorStatistics:
     q99: np.ndarray
     mask: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
     source: Mapping[str, Any] = field(default_factory=dict)
-
-
-def pool_steps(statistics: VectorStatistics, stride: int) -> VectorStatistics:
-    """Return the statistics of every ``stride``-th step together, of as many values each; quantiles are NaN."""
-    if statistics.mean.ndim == 1:
-        return statistics
-    mean, std, low, high = (getattr(statistics, name)[::stride] for name in ("mean", "std", "min", "max"))
-    pooled_mean, unknown = mean.mean(axis=0), np.full(mean.shape[1:], np.nan)
-    pooled_std = np.sqrt((std**2 + (mean - pooled_mean) ** 2).mean(axis=0))
-    least, largest = low.min(axis=0), high.max(axis=0)
-    mask = np.asarray(statistics.mask[::stride].any(axis=0))
-    return replace(
-        statistics, mean=pooled_mean, std=pooled_std, min=least, max=largest, q01=unknown, q99=unknown, mask=mask
-    )
 
 
 Statistics = Mapping[Any, Mapping[str, VectorStatistics]]
@@ -114,7 +100,7 @@ def measure(
         over: ``dataset`` counts all steps of a split; ``samples`` counts the step t of each sample of the first epoch,
             by its weight if samples have weights.
         split: TFDS split, for ``over="dataset"``.
-        tails: Chunks that count at the end of an episode, of a vector that is relative or has another form.
+        tails: Chunks that count at the end of an episode; see ``counts_chunks``.
         transformed: Vectors after transforms, whose statistics are taken instead.
 
     Raises:
@@ -140,7 +126,7 @@ def measure(
                 )
         if transformed is not None:
             statistics = _of_transformed(mixture, vector_key, members, transformed, per=per)
-        elif vector_key in mixture.spec.relative:
+        elif counts_chunks(mixture, vector_key, tails):
             statistics = _of_chunks(mixture, vector_key, members, over=over, split=split, tails=tails, per=per)
         elif over == "dataset" and len(members) == 1 and vectors[first_member].chosen is None:
             statistics = _from_manifest(mixture, vector_key, first_member, split)
@@ -168,8 +154,32 @@ def mixture_statistics(
     return numbers_by_vector
 
 
-def used_data(mixture: Mixture, vector_key: VectorName, member: int, splits: Iterable[str]) -> dict[str, Any]:
-    """Return the data that the statistics of a vector depend on, as JSON: its dimensions, columns and their content."""
+def counts_chunks(mixture: Mixture, vector_key: VectorName, tails: Tails) -> bool:
+    """Return whether the statistics of a vector count the steps of chunks, not each step of the data once.
+
+    They do for a vector that is relative or has another form, and for windows of all others where tails or each step of
+    the chunk make a difference.
+    """
+    spec, span = mixture.spec, mixture.spec.span_of(vector_key)
+    if vector_key in spec.relative:
+        return True
+    is_reduced = vector_key == "action" and (spec.reduction is not None or spec.has_intervals)
+    has_window = any(first or length > 1 for first, length in zip(span.firsts, span.lengths, strict=True))
+    return has_window and not is_reduced and (tails != "real" or vector_key in spec.per_step)
+
+
+def used_data(
+    mixture: Mixture, vector_key: VectorName, member: int, splits: Iterable[str], *, has_steps: bool = False
+) -> dict[str, Any]:
+    """Return the data that the statistics of a vector depend on, as JSON: its dimensions, columns and their content.
+
+    Args:
+        mixture: Mixture.
+        vector_key: Vector.
+        member: Number of the dataset.
+        splits: Splits of the statistics.
+        has_steps: Whether they depend on the steps of the chunk; those of relative vectors always do.
+    """
     dataset, vector = mixture.datasets[member], _columns(mixture, vector_key, member)
     conversions = mixture.spec.relative.get(vector_key)
     columns = list(vector.chosen or ())
@@ -184,9 +194,12 @@ def used_data(mixture: Mixture, vector_key: VectorName, member: int, splits: Ite
     names = list(mixture.spec.vectors(vector_key)[member].names)
     used: dict[str, Any] = {"names": names, "columns": chosen_columns, "content": content}
     if conversions:
-        span = mixture.spec.span_of(vector_key)
         used["conversion"] = conversions[member].to_json()
-        used["steps"] = [span.firsts[member], span.lengths[member]]
+    if conversions or has_steps:
+        steps = _chunk_steps(mixture, vector_key, member, "real")
+        used["steps"] = [steps.start, steps.length]
+        if steps.stride != 1 or steps.repeats_edges:
+            used["steps"] += [steps.stride, "repeat" if steps.repeats_edges else "mask"]
     return used
 
 
@@ -205,13 +218,13 @@ def _of_chunks(
     tails: Tails,
     per: Per,
 ) -> VectorStatistics:
-    """Return the statistics of converted chunks of members together."""
-    span, spec = mixture.spec.span_of(vector_key), mixture.spec
+    """Return the statistics of chunks of members together."""
+    spec = mixture.spec
     parts: dict[Any, tuple[float, Callable[[], Chunks]]] = {}
     for member in members:
-        conversion = spec.relative[vector_key][member]
+        conversion = spec.relative[vector_key][member] if vector_key in spec.relative else None
         vector = _columns(mixture, vector_key, member)
-        state = _columns(mixture, "reference", member) if conversion.needs_state else None
+        state = _columns(mixture, "reference", member) if conversion and conversion.needs_state else None
         tables = _drawn(mixture, member) if over == "samples" else _steps(mixture, member, vector_key, split)
         num_steps = sum(len(rows) for _, rows, _ in tables)
         weight = mixture.phase_weights[-1][member] / max(num_steps, 1) if per == "mixture" else 1.0
@@ -222,17 +235,21 @@ def _of_chunks(
                     "over='dataset'"
                 )
             chosen = np.sort(np.asarray(rows)) if over == "samples" else None
-            window = {"start": span.firsts[member], "length": span.lengths[member], "tails": tails}
             part_member = member if per == "mixture" or over == "samples" else None
-            make_chunks = partial(_chunks, table, vector, state, chosen, conversion, window)
+            read = partial(read_sources, table, vector, state, chosen)
+            steps = _chunk_steps(mixture, vector_key, member, tails)
+            pools = conversion is None and vector_key not in spec.per_step
+            make_chunks = partial(_counted, read, steps) if pools else partial(_chunks, read, conversion, steps)
             parts[part_member, table.path, vector.chosen] = weight, make_chunks
     statistics = _describe(mixture, vector_key, members[0], list(parts.values()))
     if tails == "complete" and not statistics.count:
         raise ArgumentError(
             f"{vector_key} of {', '.join(mixture.names[member] for member in members)}: no complete chunk of "
-            f"{span.lengths[members[0]]} steps has values; take fewer steps, or tails='real'"
+            f"{spec.span_of(vector_key).lengths[members[0]]} steps has values; take fewer steps, or tails='real'"
         )
-    return statistics
+    if vector_key in spec.relative:
+        return statistics
+    return _statistics(statistics.names, statistics.count, vars(statistics))
 
 
 def _of_transformed(
@@ -255,16 +272,25 @@ def _describe(
     return VectorStatistics(names=vector.names, count=int(numbers.pop("count").max(initial=0)), **numbers)
 
 
-def _chunks(
-    table: Table,
-    vector: DatasetVector,
-    state: DatasetVector | None,
-    chosen_rows: np.ndarray | None,
-    conversion: RelativeVector,
-    window: Mapping[str, Any],
-) -> Chunks:
-    for source in read_sources(table, vector, state, chosen_rows):
-        yield from source.chunks(conversion, **window)
+def _chunk_steps(mixture: Mixture, vector_key: VectorName, member: int, tails: Tails) -> ChunkSteps:
+    span = mixture.spec.span_of(vector_key)
+    return ChunkSteps(
+        start=span.firsts[member],
+        length=span.lengths[member],
+        stride=span.strides[member],
+        repeats_edges=vector_key in mixture.spec.repeated_edges,
+        tails=tails,
+    )
+
+
+def _chunks(read: Callable[[], Iterator[ChunkSource]], conversion: RelativeVector | None, steps: ChunkSteps) -> Chunks:
+    for source in read():
+        yield from source.chunks(conversion, steps)
+
+
+def _counted(read: Callable[[], Iterator[ChunkSource]], steps: ChunkSteps) -> Chunks:
+    for source in read():
+        yield from source.counted(steps)
 
 
 def _columns(mixture: Mixture, vector_key: str, member: int) -> DatasetVector:

@@ -51,13 +51,14 @@ _CLIPS: Sequence[Any] = (
 """Frames of which the last ones have no intervals."""
 _FRAME_FIELDS = ("cameras", "size", "fit", "filter", "edges", "times", "history_dropout")
 _SELECT_FIELDS = ("where", "episodes", "keep_ranges", "min_future_actions", "on_missing_column")
-_VECTOR_FIELDS = ("steps", "start", "space", "columns")
+_VECTOR_FIELDS = ("steps", "start", "stride", "edges", "space", "columns")
 PLAIN: dict[str, Any] = {
     **{"seed": 0, "shuffle": "global", "samples_per_episode": 0, "num_epochs": None, "sample_weights": None},
     **{"steps": None, "cameras": None, "size": None, "fit": "stretch", "filter": "area", "edges": "drop"},
     **{"times": False, "vectors": ("action", "state"), "reduce": None, "between": None, "on_unmapped": "mask"},
     **{"action_steps": None, "action_start": 0, "action_space": None, "action_columns": None},
     **{"state_steps": 1, "state_start": 0, "state_space": None, "state_columns": None},
+    **{"action_stride": 1, "state_stride": 1, "action_edges": "mask", "state_edges": "mask"},
     **{"where": None, "episodes": None, "keep_ranges": None, "min_future_actions": 1, "on_missing_column": "error"},
     **{"columns": [], "language": "language"},
     **{"history_dropout": 0.0, "state_dropout": 0.0, "min_delay": 0, "max_delay": 0},
@@ -164,6 +165,7 @@ def configuration(number: int, sources: Mapping[str, Source]) -> Configuration:
     _add_clips(draw, case, has_frames=has_frames, has_rates=has_rates)
     members = [_with_own(draw, member, case) for member in members]
     _add_dropout(draw, case, members)
+    members = _add_strides(draw, case, members, has_rates=has_rates)
     return Configuration(number, root, tuple(members), phases, case, batch_size, ranks)
 
 
@@ -224,6 +226,27 @@ def _add_dropout(draw: random.Random, case: dict[str, Any], members: Sequence[Me
     starts = [case["action_start"], *(member.own.get("action_start") for member in members)]
     if "action" in case["vectors"] and not (case["reduce"] or case["between"] or any(starts)) and draw.random() < 0.8:
         case["min_delay"], case["max_delay"] = draw.choice(((0, 1), (0, 2), (1, 3), (2, 2), (0, "0.3s")))
+
+
+def _add_strides(
+    draw: random.Random, case: dict[str, Any], members: Sequence[Member], *, has_rates: bool
+) -> list[Member]:
+    """Add strides and repeated edges to vectors of some cases, and return members with some strides of their own."""
+    strides = (2, 3, 5, *(("0.2s", "0.4s", "0.01s") if has_rates or draw.random() < 0.03 else ()))
+    strided = []
+    for name in case["vectors"]:
+        if name == "action" and (case["reduce"] or case["between"]):
+            continue
+        if draw.random() < 0.4:
+            case[f"{name}_stride"] = draw.choice(strides)
+        if draw.random() < 0.2:
+            case[f"{name}_edges"] = "repeat"
+        strided.append(name)
+    with_own = []
+    for member in members:
+        own = {f"{name}_stride": draw.choice((2, 4)) for name in strided if draw.random() < 0.1}
+        with_own.append(replace(member, own={**member.own, **own}))
+    return with_own
 
 
 def _sizes(draw: random.Random, cameras: Any, *, is_needed: bool) -> dict[str, Any]:

@@ -26,6 +26,17 @@ def _steps(value: Any, member: Member, *, least: int) -> Any:
     return at(value, member.source)
 
 
+def _delay(delay: int | str, member: Member, stride: int) -> int:
+    steps = _steps(delay, member, least=0)
+    return math.ceil(steps / stride) if isinstance(delay, str) else steps
+
+
+def _count(value: Any, member: Member, stride: int) -> int:
+    """Return the count of the steps of a vector: of a time every so many-th step in it."""
+    steps = _steps(value, member, least=1) or member.source.offset
+    return sum(step % stride == 0 for step in range(steps)) if isinstance(value, str) else steps
+
+
 _NOTHING = Vector((), lambda episode, t: ())
 
 
@@ -78,9 +89,14 @@ class Rows:
         self.vectors = {name: [self._vector(member, name) for member in members] for name in case["vectors"]}
         self.chooses = case["cameras"] is not None or case["edges"] == "repeat"
         self.chooses |= any(member.of(case, "steps") is not None for member in members)
+        self.strides = {
+            name: [_steps(member.of(case, f"{name}_stride"), member, least=1) for member in members]
+            for name in self.vectors
+        }
         self.counts = {
             name: [
-                _steps(member.of(case, f"{name}_steps"), member, least=1) or member.source.offset for member in members
+                _count(member.of(case, f"{name}_steps"), member, stride)
+                for member, stride in zip(members, self.strides[name], strict=True)
             ]
             for name in self.vectors
         }
@@ -95,7 +111,8 @@ class Rows:
         self.delays = []
         if "action" in self.vectors and case["max_delay"]:
             self.delays = [
-                [_steps(case[name], member, least=0) for name in ("min_delay", "max_delay")] for member in members
+                [_delay(case[name], member, stride) for name in ("min_delay", "max_delay")]
+                for member, stride in zip(members, self.strides["action"], strict=True)
             ]
             if any(most >= count for (_, most), count in zip(self.delays, self.counts["action"], strict=True)):
                 raise Refused("a delay of the complete chunk")
@@ -205,7 +222,10 @@ class Rows:
             intervals = itertools.pairwise(self.windows[number])
             parts = [self._interval(number, sample, begin.low, end.low) for begin, end in intervals]
             return np.stack([values for values, _ in parts]), np.stack([real for _, real in parts])
-        steps = range(first, first + self.counts[name][number])
+        stride = self.strides[name][number]
+        steps = [first + stride * position for position in range(self.counts[name][number])]
+        if self.case[f"{name}_edges"] == "repeat":
+            steps = [min(max(step, 0), episode.length - 1) for step in steps]
         if name == "action" and self.case["reduce"] is not None:
             return self._reduce(number, sample, [step for step in steps if step < episode.length])
         return self._window(name, number, sample, steps, max(self.counts[name]))

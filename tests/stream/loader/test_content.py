@@ -110,6 +110,8 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ),
     ({"action": 3}, {"action": {"steps": 4, "start": 1}}, "action.steps: 4 was 3; action.start: 1 was 0"),
     ({}, {"state": 2}, "state.steps: 2 was None"),
+    ({"action": 4}, {"action": {"steps": 4, "stride": 3}}, "action.stride: 3 was 1"),
+    ({"action": {"steps": 4, "edges": "repeat"}}, {"action": 4}, "action.edges: 'mask' was 'repeat'"),
     ({}, {"columns": ["is_first"]}, r"columns: \['is_first'\] was \[\]"),
     ({"state": {"space": "eef", "on_unknown_units": "keep"}}, {}, "state.space: None was 'eef'"),
     ({"transforms": [Halve()]}, {}, r"transforms: \[\] was \['Halve'\]"),
