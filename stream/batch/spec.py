@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from stream.batch.vectors import DatasetVector, check_reduction
 from stream.format.index import SplitIndex
 from stream.format.names import VECTORS, DerivedName, Layout, TableKind, VectorName
 from stream.sample.relative import RelativeVector
+from stream.sample.slots import Slots
 from stream.sample.vector import Reduction
 from stream.sample.window import StepSpan, Window, WindowTable
 
@@ -58,6 +59,8 @@ class BatchSpec:
         num_samples: Samples of all passes together, None without an end. Later rows are padding.
         neighbours: Records that one read takes from an object store, as their samples are drawn together.
         augmentation: Augmentation of the frames, or None.
+        slots: Slots of each member's vector, by vector, of those in a layout. ``actions`` and ``states`` are the
+            vectors in front of it.
     """
 
     datasets: tuple[str, ...]
@@ -89,16 +92,32 @@ class BatchSpec:
     num_samples: int | None = None
     neighbours: int = 1
     augmentation: Augmentation | None = None
+    slots: Mapping[VectorName, tuple[Slots, ...]] = field(default_factory=dict)
 
     @cached_property
     def action_size(self) -> int:
-        """Dimensions of the largest action, A."""
-        return max((vector.size for vector in self.actions), default=0)
+        """Numbers of an action, A: dimensions of the largest, or numbers of the layout."""
+        return self._size("action")
 
     @cached_property
     def state_size(self) -> int:
-        """Dimensions of the largest state, S."""
-        return max((vector.size for vector in self.states), default=0)
+        """Numbers of a state, S: dimensions of the largest, or numbers of the layout."""
+        return self._size("state")
+
+    def _size(self, vector_name: VectorName) -> int:
+        if slots := self.slots.get(vector_name):
+            return slots[0].size
+        return self.num_dims(vector_name)
+
+    def num_dims(self, vector_name: VectorName) -> int:
+        """Return the dimensions of the largest vector, in front of a layout."""
+        return max((vector.size for vector in self.vectors(vector_name)), default=0)
+
+    def dim_names(self, vector_name: VectorName) -> tuple[tuple[str, ...], ...]:
+        """Return the names of each member's numbers; empty texts in a layout where the member has none."""
+        names = tuple(vector.names for vector in self.vectors(vector_name))
+        slots = self.slots.get(vector_name)
+        return tuple(slot.names(name) for slot, name in zip(slots, names, strict=True)) if slots else names
 
     def vectors(self, vector_name: VectorName) -> tuple[DatasetVector, ...]:
         """Return the action or the state of each member."""

@@ -132,7 +132,10 @@ class Loader(grain.IterDataset[Batch]):
 
     @property
     def action_names(self) -> dict[str, tuple[str, ...]]:
-        """Name of each dimension of ``action``, by dataset; further dimensions are padding."""
+        """Name of each dimension of ``action``, by dataset; further dimensions are padding.
+
+        In a layout (``Vector(slots=...)``) it is the name of each number, empty where the dataset has none.
+        """
         return self._dim_names("action")
 
     @property
@@ -141,8 +144,8 @@ class Loader(grain.IterDataset[Batch]):
         return self._dim_names("state")
 
     def _dim_names(self, vector_name: VectorName) -> dict[str, tuple[str, ...]]:
-        vectors = self.data.spec.vectors(vector_name)
-        return {name: vectors[number].names if vectors else () for number, name in enumerate(self.data.names)}
+        dim_names = self.data.spec.dim_names(vector_name)
+        return {name: dim_names[number] if dim_names else () for number, name in enumerate(self.data.names)}
 
     @property
     def normalize(self) -> Normalize | None:
@@ -184,7 +187,7 @@ class Loader(grain.IterDataset[Batch]):
         settings += [type(transform).__name__ for transform in self.run_config.transforms]
         splits = [member.entry.split for member in self.data.sample_index.members]
         dataset_rows = [
-            (name, f"{self.weights[name]:.4f}", f"{self.sizes[name]:,}", split, ", ".join(self.action_names[name]))
+            (name, f"{self.weights[name]:.4f}", f"{self.sizes[name]:,}", split, ", ".join(filter(None, self.action_names[name])))
             for name, split in zip(self.dataset_names, splits, strict=True)
         ]
         dataset_table = html_table(("dataset", "weight", "samples", "split", "action"), dataset_rows)

@@ -25,7 +25,7 @@ from stream.format.catalog import Catalog
 from stream.format.index import IndexCheck, SplitIndex, UsedColumn, used_columns
 from stream.format.names import VECTORS, TableKind, VectorName
 from stream.format.spaces import derived_column
-from stream.loader.members import member_frames, member_vectors, open_datasets, parse_choices
+from stream.loader.members import member_frames, member_slots, member_vectors, open_datasets, parse_choices
 from stream.loader.sample_spec import SampleSpec
 from stream.order.member import OpenMember
 from stream.order.mix import MixSchedule, Passes, build_mix
@@ -203,6 +203,11 @@ class OpenMixture:
             num_samples=self.plan.num_samples,
             neighbours=Shuffle.parse(sample_spec.shuffle).block or _NEIGHBOURS_IN_ORDER,
             augmentation=Augmentation.of(augment, self.cameras, seed=sample_spec.seed),
+            slots={
+                name: member_slots(self.names, name, vector, vectors[name], conversions=relative.get(name))
+                for name, vector in sample_spec.vectors.items()
+                if vector.slots is not None
+            },
         )
         spec.check_reduction()
         _check_column_names(spec)

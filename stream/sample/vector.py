@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from stream.base.arguments import check_choice
@@ -61,8 +62,13 @@ class Vector(ValueObject):
         between: ``"frames"`` for the actions of each interval between two successive frames of the sample:
             [b, F - 1, W, A], W being the longest interval, with mask False beyond shorter ones; with ``reduce``
             [b, F - 1, A]. For clips, whose frames are at fixed, ascending steps.
+        slots: Layout that all datasets of the mixture share: a width (``32``), up to which dimensions are padded; the
+            name of a layout (``rdt``, ``pi``, ``being_h``, ``gr00t``); a YAML file of one, or a mapping like the file.
+            Datasets map to its slots by quantity, side, unit and name. Numbers that a dataset lacks are 0, also after
+            a normalisation, with mask False.
         on_unmapped: Treatment of datasets that do not map to ``space``: ``error``; ``mask``, zeros with mask False;
-            ``drop``, a mixture without them.
+            ``drop``, a mixture without them. Of dimensions that no slot takes: ``error``; ``mask`` and ``drop`` leave
+            them out.
         on_unknown_units: ``error`` for datasets whose units no source specifies, or ``keep`` their numbers as stored.
 
     Raises:
@@ -86,6 +92,7 @@ class Vector(ValueObject):
     rotation: Rotation | None = None
     absolute: Sequence[str] = ("gripper",)
     per_step: bool = False
+    slots: int | str | Path | Mapping[str, Any] | None = None
     on_unmapped: Unmapped = "error"
     on_unknown_units: UnknownUnits = "error"
 
@@ -105,6 +112,10 @@ class Vector(ValueObject):
             if (value := getattr(self, argument)) is not None:
                 self._set(**{argument: canonical_steps(argument, value, least=least, most=MOST_STEPS)})
         self._set(columns=canonical_columns("columns", self.columns))
+        if self.slots is not None:
+            from stream.sample.slot_layout import canonical_slots
+
+            self._set(slots=canonical_slots(self.slots))
         if self.reduce and self.start:
             raise ArgumentError(
                 f"start={self.start!r} with reduce={self.reduce!r}: one action for the window begins at t; leave one "
