@@ -107,10 +107,6 @@ class BatchSpec:
     def _size(self, vector_name: VectorName) -> int:
         if slots := self.slots.get(vector_name):
             return slots[0].size
-        return self.num_dims(vector_name)
-
-    def num_dims(self, vector_name: VectorName) -> int:
-        """Return the dimensions of the largest vector, in front of a layout."""
         return max((vector.size for vector in self.vectors(vector_name)), default=0)
 
     def dim_names(self, vector_name: VectorName) -> tuple[tuple[str, ...], ...]:

@@ -137,7 +137,7 @@ class Reducer:
     def __init__(self, spec: BatchSpec) -> None:
         assert spec.reduction is not None
         self._reduction = spec.reduction
-        num_dims = spec.num_dims("action")
+        num_dims = max(vector.size for vector in spec.actions)
         self._kinds = np.array([kind_codes(vector, num_dims) for vector in spec.actions])
         self._scale = np.ones((len(spec.actions), num_dims), np.float32)
         if spec.reduction == "sum":
