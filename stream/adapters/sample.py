@@ -106,8 +106,8 @@ def check_data(
             raise ArgumentError(f"{name}=None, and this trainer takes it; keep the {name} of its sample")
     for vector_name in () if takes_slots else mixture.spec.slots:
         raise ArgumentError(
-            f"{vector_name}=Vector(slots={getattr(spec, vector_name).slots!r:.60}): this trainer's code lays its vectors "
-            "out itself; leave slots out"
+            f"{vector_name}=Vector(slots={getattr(spec, vector_name).slots!r:.60}): this trainer's code lays its "
+            "vectors out itself; leave slots out"
         )
     if depth := [camera.frames for camera in mixture.cameras if camera.is_depth]:
         raise ArgumentError(f"cameras: {', '.join(depth)}: this trainer takes pictures of colour; leave depth out")

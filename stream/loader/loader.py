@@ -187,7 +187,13 @@ class Loader(grain.IterDataset[Batch]):
         settings += [type(transform).__name__ for transform in self.run_config.transforms]
         splits = [member.entry.split for member in self.data.sample_index.members]
         dataset_rows = [
-            (name, f"{self.weights[name]:.4f}", f"{self.sizes[name]:,}", split, ", ".join(filter(None, self.action_names[name])))
+            (
+                name,
+                f"{self.weights[name]:.4f}",
+                f"{self.sizes[name]:,}",
+                split,
+                ", ".join(filter(None, self.action_names[name])),
+            )
             for name, split in zip(self.dataset_names, splits, strict=True)
         ]
         dataset_table = html_table(("dataset", "weight", "samples", "split", "action"), dataset_rows)

@@ -160,9 +160,8 @@ def canonical_slots(argument: Any) -> int | str | dict[str, Any]:
     """
     if isinstance(argument, str) and not argument.endswith((".yaml", ".yml")):
         if argument not in packaged_layouts():
-            raise ArgumentError(
-                f"slots={argument!r:.100}; expected {_EXPECTED}; {closest(argument, packaged_layouts(), noun='layouts')}"
-            )
+            hint = closest(argument, packaged_layouts(), noun="layouts")
+            raise ArgumentError(f"slots={argument!r:.100}; expected {_EXPECTED}; {hint}")
         return argument
     if isinstance(argument, str | Path):
         return _dump(_read_file(Path(argument)))

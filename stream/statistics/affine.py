@@ -82,9 +82,7 @@ def apply_tables(tables: Mapping[str, Affine], batch: Batch, *, xp: Any) -> Batc
     return result
 
 
-def in_layout(
-    table: Affine, values: Any, slots: Slots, direction: Literal["put", "take"]
-) -> tuple[Affine, Any, int]:
+def in_layout(table: Affine, values: Any, slots: Slots, direction: Literal["put", "take"]) -> tuple[Affine, Any, int]:
     """Return a table and values in the numbers of the layout (``put``) or in the dimensions of the dataset (``take``).
 
     Numbers that have no source become 0 in the layout, and NaN in the dataset.

@@ -98,7 +98,7 @@ class SharedColumns:
             yield values[..., np.maximum(dims, 0)], mask[..., np.maximum(dims, 0)] & (dims >= 0)
 
     def pick(self, numbers: np.ndarray, member: int, *, size: int) -> np.ndarray:
-        """Return the numbers of a member's dimensions, [..., columns] to [..., size]; NaN for those without a column."""
+        """Return the numbers of a member's dimensions, [..., columns] to [..., size]; NaN without a column."""
         if not self._is_pooled:
             return numbers
         picked: Any = np.full((*numbers.shape[:-1], size), np.nan)

@@ -20,8 +20,8 @@ from stream.sample.relative import RelativeVector
 from stream.sample.slots import Slots
 from stream.statistics.affine import Affine, AffineMap, in_layout
 from stream.statistics.chunks import Tails
-from stream.statistics.groups import Per
 from stream.statistics.files import decode_statistics, encode_statistics, read_json, write_json
+from stream.statistics.groups import Per
 from stream.statistics.methods import METHODS, MethodName
 from stream.statistics.mixture import Mixture
 from stream.statistics.trainer_files import FILES, export_file, import_file
@@ -163,7 +163,9 @@ class Normalize:
         self._take_slots(spec)
 
     def _take_slots(self, spec: BatchSpec) -> None:
-        self.slots = {key: dict(zip(spec.datasets, spec.slots[key], strict=True)) for key in self.keys if key in spec.slots}
+        self.slots = {
+            key: dict(zip(spec.datasets, spec.slots[key], strict=True)) for key in self.keys if key in spec.slots
+        }
 
     def _fill(self, dataset_names: Iterable[str]) -> None:
         """Make the tables of some datasets, in this order."""

@@ -135,9 +135,7 @@ def measure(
             )
         for member in members:
             names = vectors[member].names
-            numbers: Any = {
-                name: columns.pick(getattr(statistics, name), member, size=len(names)) for name in NUMBERS
-            }
+            numbers: Any = {name: columns.pick(getattr(statistics, name), member, size=len(names)) for name in NUMBERS}
             by_dataset[mixture.names[member]] = replace(statistics, names=names, **numbers)
     return by_dataset
 

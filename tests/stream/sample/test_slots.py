@@ -44,9 +44,8 @@ def test_an_arm_without_a_side_goes_to_the_slot_of_a_single_arm() -> None:
     torso = vector(("left_j1", "joint_position"), ("lift", "joint_position"))
     positions, (reason,) = plan(torso, slots)
     assert positions == [10, -1]
-    assert reason == (
-        "lift (joint_position, target): the slots of this quantity have other names, or other sides: right, single, left"
-    )
+    assert reason.startswith("lift (joint_position, target): ")
+    assert reason.endswith("the slots of this quantity have other names, or other sides: right, single, left")
 
 
 def test_names_of_a_slot_choose_the_number_and_order_does_so_for_all_of_them() -> None:
@@ -69,7 +68,9 @@ def test_quantities_of_a_slot_follow_in_its_order() -> None:
 
 
 def test_too_many_dimensions_of_a_slot_have_none() -> None:
-    positions, (reason,) = plan(vector(("a b c", "gripper")), {"grip": {"first": 3, "length": 2, "quantity": "gripper"}})
+    positions, (reason,) = plan(
+        vector(("a b c", "gripper")), {"grip": {"first": 3, "length": 2, "quantity": "gripper"}}
+    )
     assert positions == [-1] * 3 and "3 numbers for slot grip, which has 2" in reason
 
 
@@ -77,7 +78,9 @@ def test_two_slots_do_not_share_a_number_in_one_dataset() -> None:
     slots = {"arm": ARM, "grip": {"first": 2, "quantity": "gripper"}}
     assert plan(vector(("j1 j2", "joint_position"), ("g", "gripper")), slots) == ([0, 1, 2], [])
     positions, (reason,) = plan(vector(("j1 j2 j3", "joint_position"), ("g", "gripper")), slots)
-    assert positions == [0, 1, 2, -1] and reason == "g (gripper, target): numbers of slot grip are taken by another slot"
+    assert (
+        positions == [0, 1, 2, -1] and reason == "g (gripper, target): numbers of slot grip are taken by another slot"
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,7 +103,9 @@ def test_a_slot_takes_its_own_unit(unit: str, keep: bool, reason: str | None) ->
 def test_displacements_do_not_go_where_positions_go_but_relative_positions_do() -> None:
     slots = {"p": {"first": 0, "quantity": "ee_position", "kind": ["absolute", "target"], "names": ["x", "y", "z"]}}
     _, (reason,) = plan(vector(("x y z", "ee_position", "displacement")), slots)
-    assert reason == "x, y, z (ee_position, displacement): the slots of this quantity take only absolute and target values"
+    assert (
+        reason == "x, y, z (ee_position, displacement): the slots of this quantity take only absolute and target values"
+    )
     action, state = vector(("x y z", "ee_position")), vector(("x y z", "ee_position", "absolute"))
     conversion = plan_relative(action, state, relative_to="state", context="")
     dims = DatasetVector(conversion.names, conversion.kinds, None, conversion.quantities, conversion.units)
@@ -146,7 +151,10 @@ def test_a_width_keeps_the_order_and_a_wider_vector_is_named_with_both() -> None
         ("none.yaml", r"slots: none.yaml: cannot be read \(No such file or directory\)"),
         ({"slots": {}}, "slots: size: Field required"),
         ({"size": 4, "slot": {}}, "slots: unknown key 'slot'; did you mean 'slots'?"),
-        ({"size": 4, "slots": {"a": {"first": 0, "lenght": 2}}}, "slots.a: unknown key 'lenght'; did you mean 'length'?"),
+        (
+            {"size": 4, "slots": {"a": {"first": 0, "lenght": 2}}},
+            "slots.a: unknown key 'lenght'; did you mean 'length'?",
+        ),
         ({"size": 4, "slots": {"a": {"first": 3, "length": 2}}}, "slot a ends at 5, the layout has 4 numbers"),
         ({"size": 9, "slots": {"a": {"first": 0, "quantity": "griper"}}}, "found 'griper'; did you mean 'gripper'?"),
         ({"size": 9, "slots": {"a": {"first": 0, "rotation": "rot6d"}}}, "slots.a.rotation: "),

@@ -66,13 +66,15 @@ def test_padding_is_0_after_the_normalisation_with_mask_false(frames_root: Path)
         np.testing.assert_array_equal(batch[key][..., :size], expected[key])
         assert batch[key].shape[-1] == 32
         assert not batch[key][..., size:].any() and not batch[f"{key}_mask"][..., size:].any()
-    with pytest.raises(ArgumentError, match=r"state=Vector\(slots=14\) pads to 14 numbers, and .*: droid: 14 |robo_set: 16"):
+    with pytest.raises(
+        ArgumentError, match=r"state=Vector\(slots=14\) pads to 14 numbers, and .*: droid: 14 |robo_set: 16"
+    ):
         make_loader(frames_root, "droid,robo_set", action=4, state=Vector(slots=14), **ARGUMENTS)
 
 
 def test_dimensions_without_a_slot_are_an_error_or_left_out(frames_root: Path) -> None:
     droid = {"mixture": "droid", "action": Vector(4, **JOINT), **ARGUMENTS}
-    with pytest.raises(ArgumentError, match="droid: x, y, z, roll, .*absolute.: no slot has this quantity"):
+    with pytest.raises(ArgumentError, match=r"droid: x, y, z, roll, .*absolute.: no slot has this quantity"):
         make_loader(frames_root, state=Vector(slots="pi"), **droid)
     for policy in ("mask", "drop"):
         loader = make_loader(frames_root, state=Vector(slots="pi", on_unmapped=policy), **droid)  # type: ignore[arg-type]
@@ -93,13 +95,13 @@ def test_a_robot_gets_the_dimensions_of_its_dataset_back(
 ) -> None:
     rotation = {"rotation": "rotvec" if slots == "being_h" else "rot6d_columns"}
     settings = {"method": "mean_std", "leave": (), "per": "mixture"}
-    loader = open_poses(
-        frames_root, slots=slots, both=rotation, action={"per_step": per_step}, normalize=settings
-    )
+    loader = open_poses(frames_root, slots=slots, both=rotation, action={"per_step": per_step}, normalize=settings)
     state = Vector(**{**EEF, **rotation})
     raw = make_loader(frames_root, "droid,bridge", action=Vector(4, space="eef", **KEEP), state=state, **ARGUMENTS)
     commands = raw.batch_at(0)
-    stored = make_loader(frames_root, "droid,bridge", action=1, state=Vector(space="eef", **KEEP), **ARGUMENTS).batch_at(0)
+    stored = make_loader(
+        frames_root, "droid,bridge", action=1, state=Vector(space="eef", **KEEP), **ARGUMENTS
+    ).batch_at(0)
     batch = loader.batch_at(0)
     assert loader.normalize is not None
     loader.normalize.save(tmp_path / "normalize.json")
@@ -110,7 +112,9 @@ def test_a_robot_gets_the_dimensions_of_its_dataset_back(
             np.testing.assert_allclose(back, commands["action"][row], atol=2e-5)
             state_in = normalize.normalize(commands["state"][row], "state", dataset=name)
             np.testing.assert_allclose(state_in, batch["state"][row], atol=1e-6)
-        with pytest.raises(ArgumentError, match=rf"values: shape \(4, 7\); expected \[..., {len(batch['action'][0, 0])}\]"):
+        with pytest.raises(
+            ArgumentError, match=rf"values: shape \(4, 7\); expected \[..., {len(batch['action'][0, 0])}\]"
+        ):
             normalize.denormalize(batch["action"][0][:, :7], dataset="droid", state=stored["state"][0])
         with pytest.raises(ArgumentError, match="the action is in a layout, and datasets have other dimensions"):
             normalize.denormalize(batch["action"], dataset=batch["dataset"])
@@ -118,7 +122,12 @@ def test_a_robot_gets_the_dimensions_of_its_dataset_back(
 
 def test_tensors_go_through_a_layout_too(frames_root: Path) -> None:
     torch = pytest.importorskip("torch")
-    options: Any = {"action": Vector(4, slots=SCRAMBLED, **JOINT), "state": None, "normalize": {"leave": ()}, **ARGUMENTS}
+    options: Any = {
+        "action": Vector(4, slots=SCRAMBLED, **JOINT),
+        "state": None,
+        "normalize": {"leave": ()},
+        **ARGUMENTS,
+    }
     loader = make_loader(frames_root, "droid", **options)
     values = loader.batch_at(0)["action"]
     assert loader.normalize is not None
@@ -198,7 +207,12 @@ class Doubles:
 
 
 def test_statistics_after_transforms_are_those_of_the_numbers_in_the_layout(frames_root: Path) -> None:
-    options: Any = {"action": Vector(4, slots=SCRAMBLED, **JOINT), "state": None, "transforms": [Doubles()], **ARGUMENTS}
+    options: Any = {
+        "action": Vector(4, slots=SCRAMBLED, **JOINT),
+        "state": None,
+        "transforms": [Doubles()],
+        **ARGUMENTS,
+    }
     settings = {"leave": (), "over": "samples"}
     plain = make_loader(frames_root, "droid", normalize={**settings}, **{**options, "transforms": []})
     doubled = make_loader(frames_root, "droid", normalize={**settings, "statistics": "transformed"}, **options)

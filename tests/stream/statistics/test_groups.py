@@ -70,7 +70,10 @@ def load(root: Path, columns: dict[str, Any], *, slots: Any = None, **options: A
 
 
 def test_robots_and_kinds_of_control_are_groups(root: Path) -> None:
-    joints, speeds = parts("joint_position", "joint_position", "gripper"), parts("joint_velocity", "joint_velocity", "gripper")
+    joints, speeds = (
+        parts("joint_position", "joint_position", "gripper"),
+        parts("joint_velocity", "joint_velocity", "gripper"),
+    )
     columns = {"one": joints, "two": joints, "three": speeds, "four": joints, "five": joints, "six": joints}
     loader = load(root, columns)
     groups = {
@@ -93,7 +96,9 @@ def test_a_group_is_of_the_numbers_of_a_layout_that_its_datasets_share(root: Pat
         "three": parts("joint_velocity", "gripper"),
         "four": parts("gripper"),
     }
-    with pytest.raises(ArgumentError, match=r"per='robot': state of two is d0, d1, that of one is d0, d1, d2; .* layout with named"):
+    with pytest.raises(
+        ArgumentError, match=r"per='robot': state of two is d0, d1, that of one is d0, d1, d2; .* layout with named"
+    ):
         Normalize(load(root, columns), per="robot")
     with pytest.raises(ArgumentError, match="per='robot': state of two is d0, d1, that of one is d0, d1, d2"):
         Normalize(load(root, columns, slots=9), per="robot")  # padding says nothing about which dimensions are equal
@@ -114,7 +119,11 @@ def test_a_group_is_of_the_numbers_of_a_layout_that_its_datasets_share(root: Pat
     check(control["three"], {1: grip[2]})
     normalize.save(tmp_path / "normalize.json")
     batch = loader.batch_at(0)
-    for normalizer in (normalize, load_normalize(tmp_path / "normalize.json"), load_normalize(tmp_path / "normalize.json", loader)):
+    for normalizer in (
+        normalize,
+        load_normalize(tmp_path / "normalize.json"),
+        load_normalize(tmp_path / "normalize.json", loader),
+    ):
         for row, number in enumerate(batch["dataset"].tolist()):
             name = loader.dataset_names[number]
             back = normalizer.denormalize(normalize.map(batch)["state"][row], "state", dataset=name)
@@ -151,7 +160,9 @@ def test_relative_chunks_of_a_robot_are_pooled_by_number_of_the_layout(root: Pat
         slots=SLOTS,
     )
     state = Vector(columns={name: columns("observation/state", order, "absolute") for name, order in orders.items()})
-    loader = make_loader(root, {"one": 1, "two": 1}, batch_size=64, frames=None, action=action, state=state, num_epochs=1)
+    loader = make_loader(
+        root, {"one": 1, "two": 1}, batch_size=64, frames=None, action=action, state=state, num_epochs=1
+    )
     statistics = Normalize(loader, per="control", over="samples", keys=["action"]).statistics["action"]
     batches = [loader.batch_at(step) for step in range(loader.num_steps or 0)]
     rows, masks = (np.concatenate([batch[key] for batch in batches]) for key in ("action", "action_mask"))
