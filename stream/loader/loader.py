@@ -50,8 +50,8 @@ class Loader(grain.IterDataset[Batch]):
     - ``frame_step`` int64 [b, F], the steps of the frames, if you choose steps, cameras or ``edges="repeat"``.
     - ``frame_time`` float32 [b, F], seconds from t to each frame, with ``times``.
     - ``action`` float32 [b, W, A], or [b, A] if reduced; of intervals between frames [b, F - 1, W, A] or [b, F - 1, A].
-    - ``action_mask`` bool, shaped as ``action``. Vectors are padded to the largest dataset of the mixture. Padding,
-      steps beyond the pair, and features that a dataset lacks are 0, with mask False.
+    - ``action_mask`` bool, shaped as ``action``. Vectors are padded to the largest dataset of the mixture, or have the
+      numbers of their layout. Padding, steps beyond the pair, and features that a dataset lacks are 0, with mask False.
     - ``state`` float32 [b, S], or [b, W, S] with more than 1 step.
     - ``state_mask`` bool, shaped as ``state``.
     - ``language`` list of b str.

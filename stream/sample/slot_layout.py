@@ -175,7 +175,7 @@ def canonical_slots(argument: Any) -> int | str | dict[str, Any]:
     return width
 
 
-def read_layout(slots: int | str | Mapping[str, Any]) -> Layout:
+def read_layout(slots: Any) -> Layout:
     """Return the layout of ``canonical_slots``."""
     if isinstance(slots, int):
         return Layout(size=slots)

@@ -29,6 +29,11 @@ class Slots:
     is_padding: bool = False
 
     @cached_property
+    def indices(self) -> np.ndarray:
+        """Position of each dimension, int64 [D]; -1 for one that is left out."""
+        return np.array(self.positions, np.int64)
+
+    @cached_property
     def dims(self) -> np.ndarray:
         """Dimension at each position, int64 [size]; -1 for none."""
         dims = np.full(self.size, -1, np.int64)
@@ -43,8 +48,8 @@ class Slots:
 
     def take(self, values: np.ndarray) -> np.ndarray:
         """Return the dataset's dimensions of values in the layout, [..., size] to [..., D]; 0 for one left out."""
-        taken = values[..., np.maximum(self.positions, 0).astype(np.int64)]
-        return np.where(np.array(self.positions) >= 0, taken, np.zeros((), values.dtype))
+        taken = values[..., np.maximum(self.indices, 0)]
+        return np.where(self.indices >= 0, taken, np.zeros((), values.dtype))
 
     def to_json(self) -> dict[str, Any]:
         """Return the positions as JSON."""
@@ -90,7 +95,7 @@ class SlotWriter:
                     arrays[key][..., shared] = opened[key]
                     continue
                 for member in np.unique(member_numbers).tolist():
-                    rows, positions = np.flatnonzero(member_numbers == member), np.array(by_member[member].positions)
+                    rows, positions = np.flatnonzero(member_numbers == member), by_member[member].indices
                     kept = np.flatnonzero(positions >= 0)
                     block = np.zeros((len(rows), *arrays[key].shape[1:]), arrays[key].dtype)
                     block[..., positions[kept]] = opened[key][rows][..., kept]

@@ -82,7 +82,9 @@ def apply_tables(tables: Mapping[str, Affine], batch: Batch, *, xp: Any) -> Batc
     return result
 
 
-def in_layout(table: Affine, values: Any, slots: Slots, direction: Literal["put", "take"]) -> tuple[Affine, Any, int]:
+def in_layout(
+    table: Affine, values: Any, slots: Slots, *, direction: Literal["put", "take"]
+) -> tuple[Affine, Any, int]:
     """Return a table and values in the numbers of the layout (``put``) or in the dimensions of the dataset (``take``).
 
     Numbers that have no source become 0 in the layout, and NaN in the dataset.
@@ -92,7 +94,7 @@ def in_layout(table: Affine, values: Any, slots: Slots, direction: Literal["put"
     if not shape or shape[-1] != num_expected:
         side = "dimensions of the dataset" if direction == "put" else "numbers of the layout"
         raise ArgumentError(f"values: shape {shape}; expected [..., {num_expected}], all {side}")
-    sources = slots.dims if direction == "put" else np.array(slots.positions, np.int64)
+    sources = slots.dims if direction == "put" else slots.indices
     has_source, values = sources >= 0, values[..., np.maximum(sources, 0)]
     parts = vars(table)
     if direction == "take":

@@ -93,7 +93,7 @@ class SharedColumns:
         if not self._is_pooled:
             yield from chunks
             return
-        dims = np.array(self.dims[member])
+        dims = np.array(self.dims[member], np.int64)
         for values, mask in chunks:
             yield values[..., np.maximum(dims, 0)], mask[..., np.maximum(dims, 0)] & (dims >= 0)
 

@@ -71,9 +71,9 @@ class Method:
     ) -> None:
         """Write the map of one dataset into its row of a table, for the dimensions in the mask of its statistics."""
         # Statistics of each step are [W, dims], and so is the row.
-        changed = np.nonzero(statistics.mask if slots is None else statistics.mask & (np.array(slots.positions) >= 0))
+        changed = np.nonzero(statistics.mask if slots is None else statistics.mask & (slots.indices >= 0))
         subtrahend, divisor, is_constant = (numbers[changed] for numbers in self._parts(statistics))
-        positions = changed[-1] if slots is None else np.array(slots.positions)[changed[-1]]
+        positions = changed[-1] if slots is None else slots.indices[changed[-1]]
         cells: Any = (dataset_row, *changed[:-1], positions)
         table.centre[cells] = subtrahend
         constant_scale = 1.0 if self.constants == "centre" else 0.0

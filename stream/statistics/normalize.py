@@ -271,8 +271,7 @@ class Normalize:
                 name or a number.
         """
         key = key or ("state" if "state" in self.keys else "action")
-        slots = self._slots_of(key, dataset)
-        return self._apply(self._tables, values, key, dataset, layout=slots and (slots, "put"))
+        return self._apply(self._tables, values, key, dataset, direction="put")
 
     def denormalize(self, values: Any, key: VectorName = "action", *, dataset: Any, state: Any = None) -> Any:
         """Return values in the units of the data, the inverse of ``normalize`` for values that it did not clip.
@@ -290,9 +289,8 @@ class Normalize:
         Raises:
             ArgumentError: The state of a relative action is missing, or another argument is wrong.
         """
-        slots = self._slots_of(key, dataset)
         tables = {key: table.inverse() for key, table in self._tables.items()}
-        absolute = self._apply(tables, values, key, dataset, layout=slots and (slots, "take"))
+        absolute = self._apply(tables, values, key, dataset, direction="take")
         if key not in self.conversions:
             return absolute
         name = dataset if isinstance(dataset, str) else self.names[int(dataset)]
@@ -363,27 +361,26 @@ class Normalize:
             raise ArgumentError(f"format={format!r:.100}; expected one of {', '.join(FILES)}")
         export_file(path, self.statistics, method=METHODS[self.method], trainer=FILES[format])
 
-    def _slots_of(self, key: VectorName, dataset: Any) -> Slots | None:
-        """Return the slots of a dataset, None if the vector is in no layout."""
+    def _slots_of(self, key: VectorName, number: Any) -> Slots | None:
+        """Return the slots of the dataset of a number, None if the vector is in no layout."""
         if key not in self.slots:
             return None
-        if not isinstance(dataset, str):
-            if np.ndim(dataset) or not 0 <= int(dataset) < len(self.names):
-                raise ArgumentError(
-                    f"dataset={dataset!r:.100}: the {key} is in a layout, and datasets have other dimensions; expected "
-                    f"a name or a number below {len(self.names)}"
-                )
-            dataset = self.names[int(dataset)]
-        return self.slots[key].get(dataset)
+        is_number = np.ndim(number) == 0 and np.asarray(number).dtype.kind in "iu"
+        if not is_number or not 0 <= int(number) < len(self.names):
+            raise ArgumentError(
+                f"dataset={number!r:.100}: the {key} is in a layout, and datasets have other dimensions; expected a "
+                f"name or a number below {len(self.names)}"
+            )
+        return self.slots[key].get(self.names[int(number)])
 
     def _apply(
         self,
         tables: Mapping[str, Affine],
         values: Any,
-        key: str,
+        key: VectorName,
         dataset: Any,
         *,
-        layout: tuple[Slots, Literal["put", "take"]] | None = None,
+        direction: Literal["put", "take"],
     ) -> Any:
         if key not in tables:
             raise ArgumentError(f"key={key!r:.100}; normalised are {', '.join(tables)}")
@@ -393,8 +390,8 @@ class Normalize:
             dataset = self.names.index(dataset)
         table, shape = tables[key], tuple(getattr(values, "shape", ()))
         num_dims = table.centre.shape[-1]
-        if layout is not None:
-            table, values, num_dims = in_layout(table, values, *layout)
+        if (slots := self._slots_of(key, dataset)) is not None:
+            table, values, num_dims = in_layout(table, values, slots, direction=direction)
             shape = tuple(values.shape)
         if not shape or shape[-1] > num_dims or "float" not in str(values.dtype):
             found_value = f"an array of shape {shape} and {values.dtype}" if shape else f"{values!r:.100}"

@@ -88,6 +88,16 @@ def test_dimensions_without_a_slot_are_an_error_or_left_out(frames_root: Path) -
         np.testing.assert_allclose(back[6:], plain["state"][0, 6:], atol=1e-5)
 
 
+def test_a_dataset_without_the_vector_is_masked(frames_root: Path) -> None:
+    # kuka has no joints.
+    names, joint = "kuka,droid", Vector(slots="pi", on_unmapped="mask", **JOINT)
+    loader = make_loader(frames_root, names, action=Vector(2, **EEF), state=joint, normalize="mean_std", **ARGUMENTS)
+    batch = loader.batch_at(0)
+    is_kuka = batch["dataset"] == 0
+    assert is_kuka.any() and not batch["state_mask"][is_kuka].any() and not batch["state"][is_kuka].any()
+    assert batch["state_mask"][~is_kuka][:, :8].all() and loader.state_names["kuka"] == ("",) * 32
+
+
 @pytest.mark.parametrize("slots", ["rdt", "being_h", "gr00t", 32])
 @pytest.mark.parametrize("per_step", [False, True])
 def test_a_robot_gets_the_dimensions_of_its_dataset_back(
