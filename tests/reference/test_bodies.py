@@ -117,7 +117,7 @@ def draw_case(number: int) -> Case:
     }
     per = draw.choice(["dataset", "robot", "control", "mixture"])
     methods = ["mean_std", "min_max"] if per == "mixture" else ["mean_std", "min_max", "q01_q99"]
-    normalize = {
+    normalize: dict[str, Any] = {
         **{"method": draw.choice(methods), "per": per, "leave": [], "clip": draw.choice([False, None])},
         "tails": draw.choice(["real", "complete", "repeat"]) if converts else "real",
     }
@@ -210,7 +210,7 @@ def represent(case: Case, part: Part, window: np.ndarray, inside: np.ndarray, st
         if relative_to == "first":
             then, then_valid = np.repeat(window[:, :1], window.shape[1], axis=1), inside[:, :1]
         elif relative_to == "state":
-            then, then_valid = np.repeat(state[:, None], window.shape[1], axis=1), True
+            then, then_valid = np.repeat(state[:, None], window.shape[1], axis=1), np.array(True)
         else:
             then = np.concatenate([state[:, None], window[:, :-1]], axis=1)
             then_valid = np.concatenate([np.ones((len(window), 1), bool), inside[:, :-1]], axis=1)
@@ -276,8 +276,8 @@ def statistics_of(case: Case, data: dict[str, Any]) -> dict[str, tuple[np.ndarra
                     fits = (first >= 0) & (first + case.vector["steps"] <= steps["num_steps"])
                     mask = mask & fits[:, None, None]
             else:
-                parts = [steps["action"][:, part.action] for part in case.parts[name]]
-                values = np.concatenate(parts, axis=1)[:, None]
+                columns = [steps["action"][:, part.action] for part in case.parts[name]]
+                values = np.concatenate(columns, axis=1)[:, None]
                 mask = np.ones(values.shape, bool)
             weight = case.weights[name] / total / len(rows) if per == "mixture" else 1.0
             for dim, position in enumerate(positions_of(case, name)):
@@ -412,8 +412,8 @@ def compare_commands(
             assert np.isnan(numbers).any()
         elif part.kind == "pose":
             np.testing.assert_allclose(numbers[:, :3], action[:, :3], atol=2e-3)
-            turns = [turn_of(each[:, 3:], part.form).as_matrix() for each in (numbers, action)]
-            np.testing.assert_allclose(*turns, atol=2e-3)
+            actual, expected = (turn_of(poses[:, 3:], part.form).as_matrix() for poses in (numbers, action))
+            np.testing.assert_allclose(actual, expected, atol=2e-3)
         else:
             np.testing.assert_allclose(numbers, action, atol=2e-3)
 

@@ -17,17 +17,15 @@ from stream.sample.slots import Slots, SlotWriter
 ARM = {"first": 0, "length": 7, "quantity": "joint_position", "side": ["right", "single"]}
 
 
-def vector(*parts: tuple[Any, ...]) -> DatasetVector:
+def vector(*parts: tuple[str, ...]) -> DatasetVector:
     """Return a vector of (names, quantity, kind, unit) each; kind and unit may be left out."""
-    names, quantities, kinds, units = [], [], [], []
-    for dim_names, quantity, *more in parts:
-        kind, unit = (*more, *("target", "")[len(more) :])
-        for name in dim_names.split():
-            names.append(name)
-            quantities.append(quantity)
-            kinds.append(kind)
-            units.append(unit)
-    return DatasetVector(tuple(names), tuple(kinds), None, tuple(quantities), tuple(units))
+    names: list[str] = []
+    texts: list[tuple[str, ...]] = []
+    for dim_names, *described in parts:
+        names += dim_names.split()
+        texts += [(*described, *("", "target", "")[len(described) :])] * len(dim_names.split())
+    quantities, kinds, units = zip(*texts, strict=True)
+    return DatasetVector(tuple(names), kinds, None, quantities, units)
 
 
 def plan(dims: DatasetVector, slots: dict[str, Any], *, size: int = 20, **options: Any) -> tuple[list[int], list[str]]:
@@ -177,7 +175,7 @@ def test_a_file_is_kept_as_its_content(tmp_path: Path) -> None:
     path.unlink()
     assert Vector.of("action", from_file.to_json()) == from_file
     assert eval(repr(from_file)) == from_file
-    assert read_layout(from_file.slots).slots["grip"].first == 8  # type: ignore[arg-type]
+    assert read_layout(from_file.slots).slots["grip"].first == 8
     path.write_text("size: [")
     with pytest.raises(ArgumentError, match=r"slots: .*mine.yaml: not a YAML file"):
         Vector(slots=path)
