@@ -89,6 +89,15 @@ def test_dimensions_without_a_slot_are_an_error_or_left_out(frames_root: Path) -
         np.testing.assert_allclose(back[6:], plain["state"][0, 6:], atol=1e-5)
 
 
+def test_a_dimension_that_is_left_out_changes_no_other(frames_root: Path) -> None:
+    """The last number of the layout belongs to z, which precedes dimensions without a slot."""
+    slots = {"size": 6, "slots": {"position": {"first": 3, "quantity": "ee_position", "names": ["x", "y", "z"]}}}
+    options: Any = {"action": None, "normalize": {"method": "mean_std", "leave": ()}, **ARGUMENTS}
+    plain = make_loader(frames_root, "droid", **options).batch_at(0)
+    batch = make_loader(frames_root, "droid", state=Vector(slots=slots, on_unmapped="drop"), **options).batch_at(0)
+    np.testing.assert_array_equal(batch["state"], spread(plain["state"][:, :3], [3, 4, 5], 6))
+
+
 def test_a_dataset_without_the_vector_is_masked(frames_root: Path) -> None:
     # kuka has no joints.
     names, joint = "kuka,droid", Vector(slots="pi", on_unmapped="mask", **JOINT)
