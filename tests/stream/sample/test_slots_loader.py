@@ -89,6 +89,15 @@ def test_dimensions_without_a_slot_are_an_error_or_left_out(frames_root: Path) -
         np.testing.assert_allclose(back[6:], plain["state"][0, 6:], atol=1e-5)
 
 
+def test_statistics_move_with_the_layout_of_their_loader(frames_root: Path) -> None:
+    plain = open_poses(frames_root, normalize="q01_q99")
+    in_layout = open_poses(frames_root, slots="rdt", normalize=plain.normalize)
+    again = open_poses(frames_root, normalize=in_layout.normalize)
+    expected = plain.batch_at(0)["action"]
+    np.testing.assert_array_equal(in_layout.batch_at(0)["action"], spread(expected, RDT, 128))
+    np.testing.assert_array_equal(again.batch_at(0)["action"], expected)
+
+
 def test_a_dimension_that_is_left_out_changes_no_other(frames_root: Path) -> None:
     """The last number of the layout belongs to z, which precedes dimensions without a slot."""
     slots = {"size": 6, "slots": {"position": {"first": 3, "quantity": "ee_position", "names": ["x", "y", "z"]}}}
