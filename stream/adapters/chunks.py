@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stream.base.errors import ArgumentError
+from stream.format.names import VectorName
 from stream.sample.window import nearest_steps
 
 if TYPE_CHECKING:
@@ -57,10 +58,11 @@ def pad_dims(values: np.ndarray, num_dims: int) -> np.ndarray:
 
 def check_dims(mixture: OpenMixture, num_dims: int) -> None:
     """Raise ArgumentError if a vector of the mixture has more dimensions than a model takes."""
-    for vector_name in ("action", "state"):
-        for dataset_name, vector in zip(mixture.names, mixture.spec.vectors(vector_name), strict=True):
-            if vector.size > num_dims:
+    vector_names: tuple[VectorName, ...] = ("action", "state")
+    for vector_name in vector_names:
+        for dataset_name, dim_names in zip(mixture.names, mixture.spec.dim_names(vector_name), strict=True):
+            if len(dim_names) > num_dims:
                 raise ArgumentError(
-                    f"{vector_name} of {dataset_name} has {vector.size} dimensions, the model takes {num_dims}; raise "
-                    f"the model's count, or choose dimensions by Vector(columns=...) or Vector(space=...)"
+                    f"{vector_name} of {dataset_name} has {len(dim_names)} dimensions, the model takes {num_dims}; "
+                    f"raise the model's count, or choose dimensions by Vector(columns=...) or Vector(space=...)"
                 )

@@ -189,7 +189,7 @@ class ToOpenpi(Conversion):
     def bind(self, data: OpenMixture) -> ToOpenpi:
         """Check that the data of a loader fit the model; raise ArgumentError if they do not."""
         loaded = [name for name in self.views if f"frames/{name}" in [camera.frames for camera in data.cameras]]
-        check_data(data, ("action", "state", "language"), cameras=loaded or self.views)
+        check_data(data, ("action", "state", "language"), cameras=loaded or self.views, takes_slots=True)
         check_dims(data, self.dims)
         return self
 

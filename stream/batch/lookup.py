@@ -18,6 +18,7 @@ from stream.format.index import SplitIndex
 from stream.format.names import TableKind
 from stream.order.rows import Rows
 from stream.sample.relative import RelativeVector
+from stream.sample.slots import SlotWriter
 
 _MOST_TEXTS = 1 << 16
 """Instructions that stay decoded."""
@@ -110,6 +111,7 @@ class Lookup:
         }
         self._reducer = Reducer(spec) if spec.reduction and spec.actions else None
         self._interval_positions = interval_positions(spec.windows) if spec.has_intervals else None
+        self._slot_writer = SlotWriter(spec.slots) if spec.slots else None
 
     def look_up(self, rows: Rows, arrays: Mapping[str, np.ndarray], fail: Fail) -> tuple[Frames, dict[str, list[str]]]:
         """Fill the metadata arrays of a batch.
@@ -158,7 +160,12 @@ class Lookup:
                 if dropped is not None:
                     arrays[camera.mask][dropped] = False
         arrays["offset"][:] = frame_steps[np.arange(len(rows)), self._last_frame[member]] - origin.step
-        return frames, self._describe(rows, origin, arrays, frame_steps)
+        if self._slot_writer is None:
+            return frames, self._describe(rows, origin, arrays, frame_steps)
+        in_dims = self._slot_writer.open(arrays)
+        texts_by_key = self._describe(rows, origin, in_dims, frame_steps)
+        self._slot_writer.write(in_dims, arrays, member)
+        return frames, texts_by_key
 
     def _describe(
         self, rows: Rows, origin: Origin, arrays: Mapping[str, np.ndarray], frame_steps: np.ndarray

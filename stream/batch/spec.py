@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from stream.format.index import SplitIndex
 from stream.format.names import VECTORS, DerivedName, Layout, TableKind, VectorName
 from stream.sample.dropout import Delay, Dropout
 from stream.sample.relative import RelativeVector
+from stream.sample.slots import Slots
 from stream.sample.vector import Reduction
 from stream.sample.window import StepSpan, Window, WindowTable
 
@@ -63,6 +64,8 @@ class BatchSpec:
         state_dropout: Dropout of the state, or None.
         history_dropout: Dropout of the frames before t, or None.
         delay: Delay of the actions, or None.
+        slots: Slots of each member's vector, by vector, of those in a layout. ``actions`` and ``states`` are the
+            vectors in front of it.
     """
 
     datasets: tuple[str, ...]
@@ -98,16 +101,28 @@ class BatchSpec:
     state_dropout: Dropout | None = None
     history_dropout: Dropout | None = None
     delay: Delay | None = None
+    slots: Mapping[VectorName, tuple[Slots, ...]] = field(default_factory=dict)
 
     @cached_property
     def action_size(self) -> int:
-        """Dimensions of the largest action, A."""
-        return max((vector.size for vector in self.actions), default=0)
+        """Numbers of an action, A: dimensions of the largest, or numbers of the layout."""
+        return self._size("action")
 
     @cached_property
     def state_size(self) -> int:
-        """Dimensions of the largest state, S."""
-        return max((vector.size for vector in self.states), default=0)
+        """Numbers of a state, S: dimensions of the largest, or numbers of the layout."""
+        return self._size("state")
+
+    def _size(self, vector_name: VectorName) -> int:
+        if slots := self.slots.get(vector_name):
+            return slots[0].size
+        return max((vector.size for vector in self.vectors(vector_name)), default=0)
+
+    def dim_names(self, vector_name: VectorName) -> tuple[tuple[str, ...], ...]:
+        """Return the names of each member's numbers; empty texts in a layout where the member has none."""
+        names = tuple(vector.names for vector in self.vectors(vector_name))
+        slots = self.slots.get(vector_name)
+        return tuple(slot.names(name) for slot, name in zip(slots, names, strict=True)) if slots else names
 
     def vectors(self, vector_name: VectorName) -> tuple[DatasetVector, ...]:
         """Return the action or the state of each member."""

@@ -147,8 +147,9 @@ class Reducer:
     def __init__(self, spec: BatchSpec) -> None:
         assert spec.reduction is not None
         self._reduction = spec.reduction
-        self._kinds = np.array([kind_codes(vector, spec.action_size) for vector in spec.actions])
-        self._scale = np.ones((len(spec.actions), spec.action_size), np.float32)
+        num_dims = max(vector.size for vector in spec.actions)
+        self._kinds = np.array([kind_codes(vector, num_dims) for vector in spec.actions])
+        self._scale = np.ones((len(spec.actions), num_dims), np.float32)
         if spec.reduction == "sum":
             for scale, vector, rate in zip(self._scale, spec.actions, spec.rates, strict=True):
                 scale[: vector.size] = sum_scale(vector, rate)

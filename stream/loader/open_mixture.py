@@ -25,7 +25,7 @@ from stream.format.catalog import Catalog
 from stream.format.index import IndexCheck, SplitIndex, UsedColumn, used_columns
 from stream.format.names import VECTORS, TableKind, VectorName
 from stream.format.spaces import derived_column
-from stream.loader.members import member_frames, member_vectors, open_datasets, parse_choices
+from stream.loader.members import member_frames, member_slots, member_vectors, open_datasets, parse_choices
 from stream.loader.sample_spec import SampleSpec
 from stream.order.member import OpenMember
 from stream.order.mix import MixSchedule, Passes, build_mix
@@ -214,6 +214,11 @@ class OpenMixture:
             state_dropout=Dropout.of("state", state_dropout, seed=sample_spec.seed),
             history_dropout=Dropout.of("history", frames.history_dropout if frames else 0.0, seed=sample_spec.seed),
             delay=self._delay(),
+            slots={
+                name: member_slots(self.names, name, vector, vectors[name], conversions=relative.get(name))
+                for name, vector in sample_spec.vectors.items()
+                if vector.slots is not None
+            },
         )
         spec.check_reduction()
         _check_column_names(spec)

@@ -17,7 +17,7 @@ from stream.sample.select import Select
 from stream.sample.vector import SPACES, Vector
 
 _MOST = 1_000_000
-_ABSENT_FROM_CONTENT = {"decode", "on_missing_camera", "on_unmapped", "on_unknown_units"}
+_ABSENT_FROM_CONTENT = {"decode", "on_missing_camera", "on_unmapped", "on_unknown_units", "slots"}
 """Fields that do not change batches, or whose effect on them other fields have."""
 FramesLike = Frames | Sequence[int | str] | Mapping[str, Any] | None
 """Frames: the object, its steps, a mapping of its fields, or None for none in the batches."""
@@ -112,7 +112,9 @@ class SampleSpec(ValueObject):
     def content(self) -> dict[str, Any]:
         """Fields that define the content of batches, in their JSON form, by a name such as ``frames.size``."""
         objects: dict[Any, Any] = {"frames": self.frames, **self.vectors}
-        content: dict[str, Any] = {name: "Vector(...)" if name in objects else None for name in SPACES}
+        content: dict[str, Any] = dict.fromkeys(SPACES)
+        for name, vector in self.vectors.items():
+            content[name] = "Vector(...)" if vector.slots is None else f"Vector(slots={vector.slots!r}, ...)"
         if self.frames is None:
             content["frames"] = objects.pop("frames")
         for name, value in objects.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from stream.base.arguments import check_choice, check_probability
@@ -68,13 +69,18 @@ class Vector(ValueObject):
         between: ``"frames"`` for the actions of each interval between two successive frames of the sample:
             [b, F - 1, W, A], W being the longest interval, with mask False beyond shorter ones; with ``reduce``
             [b, F - 1, A]. For clips, whose frames are at fixed, ascending steps.
+        slots: Layout that all datasets of the mixture share: a width (``32``), up to which dimensions are padded; the
+            name of a layout (``rdt``, ``pi``, ``being_h``, ``gr00t``); a YAML file of one, or a mapping like the file.
+            Datasets map to its slots by quantity, side, unit and name. Numbers that a dataset lacks are 0, also after
+            a normalisation, with mask False.
         dropout: Of the state: probability that a sample loses it. It is then 0, also after the normalisation, with mask
             False. Statistics, and actions relative to the state, have the true one.
         min_delay, max_delay: Of the action: limits of the delay d of real-time chunking, both included, in steps or
             seconds (``"0.1s"``). Batches then have d as ``action_delay``, and ``action_prefix_mask``, which is True for
             the first d steps. Actions stay as they are. By default there is no delay.
         on_unmapped: Treatment of datasets that do not map to ``space``: ``error``; ``mask``, zeros with mask False;
-            ``drop``, a mixture without them.
+            ``drop``, a mixture without them. Of dimensions that no slot takes: ``error``; ``mask`` and ``drop`` leave
+            them out.
         on_unknown_units: ``error`` for datasets whose units no source specifies, or ``keep`` their numbers as stored.
 
     Raises:
@@ -100,6 +106,7 @@ class Vector(ValueObject):
     rotation: Rotation | None = None
     absolute: Sequence[str] = ("gripper",)
     per_step: bool = False
+    slots: int | str | Path | Mapping[str, Any] | None = None
     dropout: float = 0.0
     min_delay: int | str = 0
     max_delay: int | str = 0
@@ -125,13 +132,11 @@ class Vector(ValueObject):
         self._set(columns=canonical_columns("columns", self.columns))
         self._set(dropout=check_probability("dropout", self.dropout))
         self._check_delay()
-        if self.reduce and self.skips:
-            raise ArgumentError(
-                f"stride={self.stride!r} with reduce={self.reduce!r}, which takes every step of the window; leave one "
-                "of them out"
-            )
-        if self.edges == "repeat" and (self.reduce or self.between):
-            raise ArgumentError("edges='repeat' cannot be combined with reduce and between; leave one of them out")
+        self._check_stride()
+        if self.slots is not None:
+            from stream.sample.slot_layout import canonical_slots
+
+            self._set(slots=canonical_slots(self.slots))
         if self.reduce and self.start:
             raise ArgumentError(
                 f"start={self.start!r} with reduce={self.reduce!r}: one action for the window begins at t; leave one "
@@ -166,6 +171,15 @@ class Vector(ValueObject):
                 f"relative_to={self.relative_to!r} with space={self.space!r}, whose actions are displacements already; "
                 "take space='joint' or None, or the columns of targets or measured poses"
             )
+
+    def _check_stride(self) -> None:
+        if self.reduce and self.skips:
+            raise ArgumentError(
+                f"stride={self.stride!r} with reduce={self.reduce!r}, which takes every step of the window; leave one "
+                "of them out"
+            )
+        if self.edges == "repeat" and (self.reduce or self.between):
+            raise ArgumentError("edges='repeat' cannot be combined with reduce and between; leave one of them out")
 
     def _check_delay(self) -> None:
         delay = f"max_delay={self.max_delay!r}"

@@ -40,7 +40,9 @@ class TransformedVectors:
         Raises:
             ArgumentError: From the function, a transform needs frames, or gives another count of dimensions.
         """
-        size = self.data.spec.vectors(vector_key)[member].size
+        vector_slots = self.data.spec.slots.get(vector_key)
+        slots = vector_slots[member] if vector_slots else None
+        size = slots.size if slots else self.data.spec.vectors(vector_key)[member].size
 
         def yield_chunks() -> Chunks:
             maker = _maker(_without_frames(self.data.spec), self.transforms)
@@ -66,7 +68,8 @@ class TransformedVectors:
                         f"statistics='transformed': the {vector_key} has {values.shape[-1]} dimensions after the "
                         f"transforms, {self.data.names[member]} has {size}; keep their count"
                     )
-                yield values[..., :size].astype(np.float32), mask[..., :size]
+                values, mask = values[..., :size].astype(np.float32), mask[..., :size]
+                yield (slots.take(values), slots.take(mask)) if slots else (values, mask)
 
         return yield_chunks
 
