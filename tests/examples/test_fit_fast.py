@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from stream import Vector, load_normalize, make_loader
+from stream.adapters import openpi
 from stream.adapters.action_tokens import FastTokens, codes_to_text, quantize
 from stream.adapters.chunks import repeat_edges
 from tests.fixtures.command import REPOSITORY
@@ -67,6 +69,18 @@ def test_the_folder_encodes_the_chunks_that_it_was_fitted_to(fitted: tuple[Path,
             quantize(fast.decode(tokens).astype(np.float64), scale=10), quantize(chunk, scale=10)
         )
     assert np.mean(counts) < chunks[0].size / 3
+
+
+@pytest.mark.long
+def test_statistics_are_those_of_training_on_the_same_chunks(fitted: tuple[Path, str], frames_root: Path) -> None:
+    sample = openpi.sample("pi0_fast", action_horizon=16, use_delta_joint_actions=True)
+    sample = replace(sample, action=replace(sample.action, space="joint"), state=Vector(space="joint"))
+    trained: Any = make_loader(frames_root, "droid", batch_size=4, **sample).normalize
+    written = load_normalize(fitted[0] / "normalize.json")
+    assert (written.method, written.per, written.tails) == (trained.method, trained.per, trained.tails)
+    for name in ("q01", "q99"):
+        numbers = [getattr(item.statistics["action"]["droid"], name) for item in (written, trained)]
+        np.testing.assert_array_equal(*numbers)
 
 
 @pytest.mark.long
