@@ -66,3 +66,19 @@ def check_dims(mixture: OpenMixture, num_dims: int) -> None:
                     f"{vector_name} of {dataset_name} has {len(dim_names)} dimensions, the model takes {num_dims}; "
                     f"raise the model's count, or choose dimensions by Vector(columns=...) or Vector(space=...)"
                 )
+
+
+def check_equal_dims(mixture: OpenMixture) -> None:
+    """Raise ArgumentError if datasets differ in their counts of dimensions, for a model that takes no padding."""
+    for vector_name in ("action", "state"):
+        sizes = {
+            name: vector.size for name, vector in zip(mixture.names, mixture.spec.vectors(vector_name), strict=True)
+        }
+        first_name = mixture.names[0]
+        for dataset_name, size in sizes.items():
+            if size != sizes[first_name]:
+                raise ArgumentError(
+                    f"{vector_name} of {dataset_name} has {size} dimensions, that of {first_name} has "
+                    f"{sizes[first_name]}; action tokens take no padding: take one space for all, such as "
+                    "Vector(space='eef_delta')"
+                )

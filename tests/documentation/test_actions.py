@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from stream import Vector, make_loader
 from tests.documentation.blocks import TURNS, block_with, blocks, run_block
+from tests.stream.adapters.trained import chunks_of, write_fast, write_paligemma
 
 
 def test_chunks_of_three_trainers_from_the_same_root(frames_root: Path) -> None:
@@ -38,6 +40,17 @@ def test_the_layout_of_the_page_takes_the_joints_of_a_robot(frames_root: Path, t
     )
     batch = loader.batch_at(0)
     assert np.flatnonzero(batch["state_mask"][0]).tolist() == [*range(8, 16)] and batch["state"].shape == (4, 20)
+
+
+def test_action_tokens_of_batches_and_the_chunk_of_a_robot(frames_root: Path, tmp_path: Path) -> None:
+    for library in ("scipy", "sentencepiece", "tokenizers"):
+        pytest.importorskip(library)
+    model = write_paligemma(tmp_path / "paligemma.model")
+    folder = write_fast(tmp_path / "fast", chunks_of(300, dims=8))
+    paths = {"build/demo/frames": str(frames_root), "paligemma_tokenizer.model": str(model), "runs/fast": str(folder)}
+    names = run_block(block_with(frames_root, "token_loader =", **paths), {})
+    assert names["batch"]["token_loss_mask"].shape == (16, 250)
+    np.testing.assert_allclose(names["chunk"], names["batch"]["actions"][0], atol=0.4)
 
 
 class Robot:

@@ -260,8 +260,10 @@ def test_what_does_not_fit_the_model_is_an_error(frames_root: Path) -> None:
     with pytest.raises(ArgumentError, match="preset='pi1'; expected one of pi0, pi05, pi0_fast, pi0_droid, pi05_droid"):
         open_openpi(frames_root, preset="pi1")
     for preset in ("pi0_fast", "pi0_fast_droid"):
-        with pytest.raises(ArgumentError, match="TokenizeFASTInputs"):
-            open_openpi(frames_root, preset=preset, tokenizer=Words())
+        with pytest.raises(ArgumentError, match=r"pi0_fast takes an object with tokenize\(prompt, state, actions\)"):
+            openpi.sample(preset, tokenizer=Words())
+    with pytest.raises(ArgumentError, match=r"tokenizer='words'; pi0 takes an object with tokenize\(prompt, state\)"):
+        openpi.sample(tokenizer="words")
 
 
 DROID_VIEWS = {
