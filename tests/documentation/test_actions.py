@@ -10,7 +10,7 @@ import pytest
 
 from stream import Vector, make_loader
 from tests.documentation.blocks import TURNS, block_with, blocks, run_block
-from tests.stream.adapters.trained import chunks_of, write_fast, write_paligemma
+from tests.fixtures.trained_tokenizers import chunks_of, write_fast, write_paligemma
 
 
 def test_chunks_of_three_trainers_from_the_same_root(frames_root: Path) -> None:

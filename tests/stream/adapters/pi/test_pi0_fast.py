@@ -13,8 +13,8 @@ from stream import ArgumentError, Vector, make_loader
 from stream.adapters import openpi
 from stream.adapters.action_tokens import FastTokens, MalformedTokens
 from stream.adapters.pi0_fast import FastTokenizer, _warn_of_cuts
+from tests.fixtures.trained_tokenizers import chunks_of, write_fast, write_paligemma
 from tests.stream.adapters.raw import UNITS, changed, keep_units
-from tests.stream.adapters.trained import chunks_of, write_fast, write_paligemma
 
 pytest.importorskip("scipy")
 pytest.importorskip("tokenizers")

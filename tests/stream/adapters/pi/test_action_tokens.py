@@ -13,7 +13,7 @@ import pytest
 
 from stream import ArgumentError, StreamError
 from stream.adapters.action_tokens import FastTokens, MalformedTokens, quantize
-from tests.stream.adapters.trained import chunks_of, dct_by_sums, write_fast
+from tests.fixtures.trained_tokenizers import chunks_of, dct_by_sums, write_fast
 
 pytest.importorskip("scipy")
 tokenizers: Any = pytest.importorskip("tokenizers")
