@@ -1,7 +1,7 @@
 """Train with Hugging Face's Accelerate: model and optimizer are prepared, the loader is not.
 
-    accelerate launch --num_processes 2 examples/trainers/accelerate_loop.py --root build/demo/oxe
-    accelerate launch --num_processes 4 examples/trainers/accelerate_loop.py --root build/demo/oxe --resume
+accelerate launch --num_processes 2 examples/trainers/accelerate_loop.py --root build/demo/oxe
+accelerate launch --num_processes 4 examples/trainers/accelerate_loop.py --root build/demo/oxe --resume
 """
 
 from __future__ import annotations

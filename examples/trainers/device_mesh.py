@@ -1,7 +1,7 @@
 """Train on a DeviceMesh of data-parallel and tensor-parallel processes; those of one model get the same rows.
 
-    torchrun --nproc-per-node 4 examples/trainers/device_mesh.py --root build/demo/oxe --tp 2
-    torchrun --nproc-per-node 2 examples/trainers/device_mesh.py --root build/demo/oxe --tp 1 --resume
+torchrun --nproc-per-node 4 examples/trainers/device_mesh.py --root build/demo/oxe --tp 2
+torchrun --nproc-per-node 2 examples/trainers/device_mesh.py --root build/demo/oxe --tp 1 --resume
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Train with FSDP2, and save with torch's distributed checkpoints (DCP), which other numbers of processes load.
 
-    torchrun --nproc-per-node 2 examples/trainers/fsdp2_dcp.py --root build/demo/oxe
-    torchrun --nproc-per-node 4 examples/trainers/fsdp2_dcp.py --root build/demo/oxe --resume
+torchrun --nproc-per-node 2 examples/trainers/fsdp2_dcp.py --root build/demo/oxe
+torchrun --nproc-per-node 4 examples/trainers/fsdp2_dcp.py --root build/demo/oxe --resume
 """
 
 from __future__ import annotations

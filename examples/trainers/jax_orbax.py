@@ -44,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sample: dict[str, Any] = {"action": 4, "normalize": "mean_std", "num_workers": 1, "num_steps": args.steps}
     loader = make_loader(args.root, args.mixture, batch_size=args.batch_size, **sample, **ranks(sharding))
     batches = to_devices(loader, sharding)
-    action_shape = loader.batch_at(0)["action"].shape[1:]
-    weights = jax.device_put(jnp.zeros((4, action_shape[0] * action_shape[1])), NamedSharding(sharding.mesh, PartitionSpec()))
+    _, chunk, dims = loader.batch_at(0)["action"].shape
+    weights = jax.device_put(jnp.zeros((4, chunk * dims)), NamedSharding(sharding.mesh, PartitionSpec()))
     manager = ocp.CheckpointManager(args.out.resolve())
     if args.resume:
         items = ocp.args.Composite(weights=ocp.args.StandardRestore(weights), loader=ocp.args.JsonRestore())

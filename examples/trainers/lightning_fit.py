@@ -1,7 +1,7 @@
 """Train with Lightning: a DataModule, whose state is in Lightning's own checkpoints.
 
-    python examples/trainers/lightning_fit.py --root build/demo/oxe --devices 2
-    python examples/trainers/lightning_fit.py --root build/demo/oxe --devices 4 --resume
+python examples/trainers/lightning_fit.py --root build/demo/oxe --devices 2
+python examples/trainers/lightning_fit.py --root build/demo/oxe --devices 4 --resume
 """
 
 from __future__ import annotations

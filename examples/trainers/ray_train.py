@@ -1,7 +1,7 @@
 """Train with Ray Train: each worker is a rank, and the reported checkpoint has the loader's state.
 
-    python examples/trainers/ray_train.py --root build/demo/oxe --workers 2
-    python examples/trainers/ray_train.py --root build/demo/oxe --workers 4 --resume
+python examples/trainers/ray_train.py --root build/demo/oxe --workers 2
+python examples/trainers/ray_train.py --root build/demo/oxe --workers 4 --resume
 """
 
 from __future__ import annotations

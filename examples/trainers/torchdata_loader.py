@@ -1,7 +1,7 @@
 """Train with torchdata's StatefulDataLoader, whose state is that of the dataset.
 
-    torchrun --nproc-per-node 2 examples/trainers/torchdata_loader.py --root build/demo/oxe
-    torchrun --nproc-per-node 4 examples/trainers/torchdata_loader.py --root build/demo/oxe --resume
+torchrun --nproc-per-node 2 examples/trainers/torchdata_loader.py --root build/demo/oxe
+torchrun --nproc-per-node 4 examples/trainers/torchdata_loader.py --root build/demo/oxe --resume
 """
 
 from __future__ import annotations

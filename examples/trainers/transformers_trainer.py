@@ -1,7 +1,7 @@
 """Train with the Trainer of transformers: one mix-in, and the dataset as its train_dataset.
 
-    torchrun --nproc-per-node 2 examples/trainers/transformers_trainer.py --root build/demo/oxe
-    torchrun --nproc-per-node 4 examples/trainers/transformers_trainer.py --root build/demo/oxe --resume
+torchrun --nproc-per-node 2 examples/trainers/transformers_trainer.py --root build/demo/oxe
+torchrun --nproc-per-node 4 examples/trainers/transformers_trainer.py --root build/demo/oxe --resume
 """
 
 from __future__ import annotations

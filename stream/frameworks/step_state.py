@@ -99,8 +99,8 @@ class StepState:
             self._source.seek(step)
 
     def _loader(self) -> Loader:
-        if isinstance(self._source, Loader):
-            return self._source
-        loader: Loader = self._source.loader
+        source = self._source
+        if isinstance(source, Loader):
+            return source
         # A dataset finds its ranks late, as the group may begin after it; states of random transforms depend on them.
-        return loader if loader.knows_ranks else self._source.find_ranks()
+        return source.loader if isinstance(source, StepIterator) or source.loader.knows_ranks else source.find_ranks()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,10 +21,10 @@ from stream.loader.loader import Loader
 with imports_of("torch", by="stream.torch"):
     import torch
     import torch.distributed
+    from torch.distributed.device_mesh import DeviceMesh
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
-    from torch.distributed.device_mesh import DeviceMesh
 
 _DATA_DIMS = frozenset({"dp", "data", "batch", "fsdp", "dp_replicate", "dp_shard", "dp_shard_cp", "replicate", "shard"})
 """Names of mesh dimensions whose processes train on different rows."""
@@ -44,8 +43,8 @@ def ranks(mesh: DeviceMesh | ProcessGroup | None = None, *, dims: Sequence[str] 
         ranks(mesh)   0  0  1  1  0  0  1  1   of 2
 
     Args:
-        mesh: DeviceMesh of the job, a part of it such as ``mesh["dp"]``, or the process group of the processes that take
-            different rows.
+        mesh: DeviceMesh of the job; a part of it, such as ``mesh["dp"]``; or the process group of the processes that
+            take different rows.
         dims: Dimensions of the mesh whose processes take different rows, in any order. By default the only one, or
             those named ``dp``, ``dp_replicate``, ``dp_shard``, ``data``, ``batch``, ``fsdp``, ``replicate`` or
             ``shard``, if the others are named ``tp``, ``cp``, ``sp``, ``pp``, ``model``, ``tensor``, ``context``,
@@ -59,8 +58,10 @@ def ranks(mesh: DeviceMesh | ProcessGroup | None = None, *, dims: Sequence[str] 
         ArgumentError: The environment has ``WORLD_SIZE`` above 1 without a number ``RANK``; the mesh has dimensions of
             other names, not those of ``dims``, or not this process.
     """
+    if isinstance(mesh, DeviceMesh):
+        return _ranks_of_mesh(mesh, dims)
     if mesh is not None:
-        return _ranks_of_group(mesh, dims) if isinstance(mesh, torch.distributed.ProcessGroup) else _ranks_of(mesh, dims)
+        return _ranks_of_group(mesh, dims)
     if dims is not None:
         raise ArgumentError(f"dims={dims!r:.100} without a mesh; give ranks(mesh, dims=...)")
     if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -78,13 +79,17 @@ def ranks(mesh: DeviceMesh | ProcessGroup | None = None, *, dims: Sequence[str] 
 def _ranks_of_group(group: ProcessGroup, dims: Sequence[str] | None) -> dict[str, Any]:
     if dims is not None:
         raise ArgumentError(f"dims={dims!r:.100} of a process group, which has no dimensions; give a DeviceMesh")
-    rank = torch.distributed.get_rank(group)
+    # new_group returns a number to processes that are not in the group.
+    rank = torch.distributed.get_rank(group) if isinstance(group, torch.distributed.ProcessGroup) else -1
     if rank < 0:
-        raise ArgumentError("this process is not in the process group; give each process its data-parallel group")
+        raise ArgumentError(
+            f"{group!r:.100}: expected a DeviceMesh, or a process group with this process; give each process its "
+            "data-parallel group"
+        )
     return {"rank": rank, "world_size": torch.distributed.get_world_size(group)}
 
 
-def _ranks_of(mesh: DeviceMesh, dims: Sequence[str] | None) -> dict[str, Any]:
+def _ranks_of_mesh(mesh: DeviceMesh, dims: Sequence[str] | None) -> dict[str, Any]:
     coordinate = mesh.get_coordinate()
     if coordinate is None:
         raise ArgumentError(f"this process is not in {mesh!r:.200}; give ranks the mesh of all processes")
@@ -178,7 +183,7 @@ def _report(loader: Loader, batch: Batch, mesh_ranks: Any) -> _Report:
     return _Report(
         ranks=(loader.rank, loader.world_size),
         mesh_ranks=mesh_ranks,
-        order=xxhash.xxh3_64_hexdigest(json.dumps(loader.fingerprint, sort_keys=True)),
+        order=xxhash.xxh3_64_hexdigest(json.dumps(loader.fingerprint, sort_keys=True).encode()),
         content=digest(host_batch)[:16],
         samples=samples,
         step=step,
@@ -215,8 +220,8 @@ def _problems(reports: list[_Report]) -> Iterator[str]:
         if report.samples is not None and report.step is None:
             yield (
                 f"process {process} has rank {report.ranks[0]} of {report.ranks[1]} and a batch of the samples "
-                f"{_listed(report.samples)}, which are not the rows of this rank at any step; a wrapper shards, dispatches "
-                "or collates batches again: train on the batches of the loader as they are"
+                f"{_listed(report.samples)}, which are not the rows of this rank at any step; a wrapper shards, "
+                "dispatches or collates batches again: train on the batches of the loader as they are"
             )
     if len(steps := _processes_by(report.step for report in reports)) > 1:
         yield f"{_groups(steps)} have batches of the steps {_listed(list(steps))}; check the batches of one step"
@@ -240,8 +245,8 @@ def _processes_by(values: Iterable[Any]) -> dict[Any, list[int]]:
 
 
 def _groups(processes_by_value: dict[Any, list[int]]) -> str:
-    groups = [f"process{'es' if len(processes) > 1 else ''} {_listed(processes)}" for processes in processes_by_value.values()]
-    return " and ".join(groups)
+    several = {True: "processes", False: "process"}
+    return " and ".join(f"{several[len(numbers) > 1]} {_listed(numbers)}" for numbers in processes_by_value.values())
 
 
 def _listed(numbers: Sequence[Any]) -> str:

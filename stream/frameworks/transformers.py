@@ -13,8 +13,10 @@ try:
     from transformers import TrainerCallback
     from transformers.trainer_callback import ExportableState
 except ModuleNotFoundError as error:
-    message = "StreamTrainerMixin needs transformers, which is not installed: pip install -c constraints.txt transformers"
-    raise ModuleNotFoundError(message, name=error.name) from None
+    raise ModuleNotFoundError(
+        "StreamTrainerMixin needs transformers, which is not installed: pip install -c constraints.txt transformers",
+        name=error.name,
+    ) from None
 
 
 class StreamTrainerMixin:

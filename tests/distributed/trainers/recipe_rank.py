@@ -85,8 +85,10 @@ def _watch_jax(task: dict[str, Any]) -> None:
 
     def noting_step(weights: Any, *arrays: Any) -> Any:
         counts.append(0)
-        parts = {key: np.concatenate([np.asarray(shard.data) for shard in array.addressable_shards])
-                 for key, array in zip(NOTED, arrays, strict=True)}
+        parts = {
+            key: np.concatenate([np.asarray(shard.data) for shard in array.addressable_shards])
+            for key, array in zip(NOTED, arrays, strict=True)
+        }
         _note(task, jax.process_index(), [], parts)
         if len(counts) == task["kill_at"]:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -13,6 +13,7 @@ import pytest
 import stream
 from tests.distributed.ranks import start_ranks
 from tests.distributed.trainers.recipe_rank import NOTED, row_digests
+from tests.fixtures.command import Result
 from tests.installed import needs
 
 BATCH_SIZE = 8
@@ -68,25 +69,25 @@ KILLED = (6, 4)
 STEPS = 10
 
 
-def _run(name: str, recipe: Recipe, number: int, root: Path, folder: Path) -> list[int]:
-    """Run the processes of a run, and return their exit codes."""
+_NAMES = [pytest.param(name, marks=list(map(needs, recipe.libraries))) for name, recipe in RECIPES.items()]
+
+
+def _run(name: str, recipe: Recipe, number: int, root: Path, folder: Path) -> list[Result]:
+    """Run the processes of a run to their end."""
     ranks, options = recipe.runs[number]
     (folder / f"notes-{number}").mkdir()
-    arguments = ["--root", str(root), "--mixture", MIXTURE, "--batch-size", str(BATCH_SIZE), "--out", str(folder / "out")]
+    arguments = ["--root", str(root), "--mixture", MIXTURE, "--batch-size", str(BATCH_SIZE)]
     arguments += ["--steps", str(STEPS // recipe.accumulate), "--every", str(EVERY // recipe.accumulate), *options]
     task = {
         "recipe": name,
         "launcher": recipe.launcher,
-        "arguments": [*arguments, *(["--resume"] if number else [])],
+        "arguments": [*arguments, "--out", str(folder / "out"), *(["--resume"] if number else [])],
         "notes": str(folder / f"notes-{number}"),
         "kill_at": KILLED[number] if number < len(KILLED) else None,
     }
     starts_itself = recipe.launcher in ("itself", "ray")
     with start_ranks("trainers.recipe_rank", 1 if starts_itself else len(ranks), **task) as commands:
-        results = [command.wait() for command in commands]
-    if number == len(KILLED):
-        assert [result.code for result in results] == [0] * len(results), "\n".join(result.err for result in results)
-    return [result.code for result in results]
+        return [command.wait() for command in commands]
 
 
 def _notes(folder: Path, number: int) -> dict[int, list[dict[str, Any]]]:
@@ -96,30 +97,36 @@ def _notes(folder: Path, number: int) -> dict[int, list[dict[str, Any]]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[needs(library) for library in recipe.libraries]) for name, recipe in RECIPES.items()]
-)
+@pytest.mark.parametrize("name", _NAMES)
 def test_a_killed_run_resumes_on_other_processes_with_the_same_rows(name: str, oxe_root: Path, tmp_path: Path) -> None:
     recipe = RECIPES[name]
     loader = stream.make_loader(oxe_root, MIXTURE, batch_size=BATCH_SIZE, action=4, normalize="mean_std")
-    expected = [row_digests({key: loader.batch_at(step)[key] for key in NOTED}) for step in range(STEPS)]
+    expected = []
+    for step in range(STEPS):
+        batch = loader.batch_at(step)
+        expected.append(row_digests({key: batch[key] for key in NOTED}))
     first, num_rows = 0, 0
     for number, (ranks, _) in enumerate(recipe.runs):
-        codes = _run(name, recipe, number, oxe_root, tmp_path)
+        results = _run(name, recipe, number, oxe_root, tmp_path)
+        errors, codes = "\n".join(result.err for result in results), [result.code for result in results]
         notes = _notes(tmp_path, number)
-        assert sorted(notes) == list(range(len(ranks))), codes
+        assert sorted(notes) == list(range(len(ranks))), errors
         is_killed = number < len(KILLED)
         stop = first + KILLED[number] if is_killed else STEPS
         rows = BATCH_SIZE // (max(ranks) + 1)
         for process, rank in enumerate(ranks):
             trained = [note["rows"] for note in notes[process]]
             part = slice(rank * rows, (rank + 1) * rows)
-            assert trained == [step_rows[part] for step_rows in expected[first:stop]], f"run {number}, process {process}"
+            assert trained == [step_rows[part] for step_rows in expected[first:stop]], (
+                f"run {number}, process {process}: {errors}"
+            )
             num_rows += rows * len(trained)
         if is_killed:
-            assert recipe.launcher == "ray" or -9 in codes
+            assert -9 in codes or recipe.launcher == "ray", errors
             # The batch of the kill was not trained to its end.
             done = stop - 1 - first
             first += done // EVERY * EVERY
+        else:
+            assert codes == [0] * len(codes), errors
     counts = ", ".join(str(len(ranks)) for ranks, _ in recipe.runs)
     print(f"{name}: killed in batches {KILLED[0]} and 8, processes {counts}, {num_rows} rows equal")
