@@ -42,10 +42,18 @@ class StreamTrainerMixin:
         """Return the batches of ``train_dataset`` from its current step on."""
         if not isinstance(self.train_dataset, StreamDataset):
             return super().get_train_dataloader()  # type: ignore[misc]
+        num_steps, accumulated = self.train_dataset.loader.num_steps, self.args.gradient_accumulation_steps
+        if num_steps is not None and num_steps % accumulated:
+            # The Trainer does not step at the end of an epoch that it resumes in the middle.
+            raise ArgumentError(
+                f"num_steps={num_steps} of the StreamDataset, and gradient_accumulation_steps={accumulated}; give a "
+                "multiple, as a step of the optimizer takes batches of one epoch"
+            )
         # Skipping would read the batches of all earlier steps.
         self.args.ignore_data_skip = True
-        if not any(isinstance(callback, StreamStateCallback) for callback in self.callback_handler.callbacks):
-            self.add_callback(StreamStateCallback())
+        # A new one: the Trainer takes what a callback of an earlier training has as a loaded state.
+        self.remove_callback(StreamStateCallback)
+        self.add_callback(StreamStateCallback())
         return _Batches(self.train_dataset, self.args.device)
 
     def get_eval_dataloader(self: Any, eval_dataset: Any = None) -> Any:
@@ -67,8 +75,10 @@ class StreamStateCallback(TrainerCallback, ExportableState):  # type: ignore[mis
 
     def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any) -> None:
         """Move the dataset to the step of the checkpoint, which the Trainer has loaded by now."""
+        # A checkpoint without the callback has no entry, and the Trainer only replaces entries.
+        entry = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
+        saved = entry["attributes"]["loader_state"]
         self.dataset = train_dataloader.dataset
-        saved = (state.stateful_callbacks or {}).get(type(self).__name__, {}).get("attributes", {}).get("loader_state")
         if saved is None:
             self.dataset.seek(state.global_step * args.gradient_accumulation_steps)
         else:
