@@ -245,8 +245,8 @@ def _processes_by(values: Iterable[Any]) -> dict[Any, list[int]]:
 
 
 def _groups(processes_by_value: dict[Any, list[int]]) -> str:
-    several = {True: "processes", False: "process"}
-    return " and ".join(f"{several[len(numbers) > 1]} {_listed(numbers)}" for numbers in processes_by_value.values())
+    nouns = {True: "processes", False: "process"}
+    return " and ".join(f"{nouns[len(numbers) > 1]} {_listed(numbers)}" for numbers in processes_by_value.values())
 
 
 def _listed(numbers: Sequence[Any]) -> str:

@@ -78,6 +78,7 @@ def watch_ray() -> None:
 
 def _watch_jax(task: dict[str, Any]) -> None:
     import jax
+    from jax.experimental import multihost_utils
 
     recipe: Any = importlib.import_module("jax_orbax")
     train_step = recipe.train_step
@@ -91,6 +92,8 @@ def _watch_jax(task: dict[str, Any]) -> None:
         }
         _note(task, jax.process_index(), [], parts)
         if len(counts) == task["kill_at"]:
+            if jax.process_count() > 1:
+                multihost_utils.sync_global_devices("kill")
             os.kill(os.getpid(), signal.SIGKILL)
         return train_step(weights, *arrays)
 
