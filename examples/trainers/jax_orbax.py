@@ -24,15 +24,15 @@ from stream.jax import ranks, to_devices
 
 
 @jax.jit
-def train_step(weights: jax.Array, frames: jax.Array, action: jax.Array, action_mask: jax.Array) -> jax.Array:
-    """Return the weights, [3 + 1, W * A], after a step of gradient descent on the mean colour of frame t."""
+def train_step(weights: Any, frames: jax.Array, action: jax.Array, action_mask: jax.Array) -> Any:
+    """Return the weights after a step of gradient descent: actions [b, W, A] from the mean colour of frame t."""
     colours = jnp.mean(frames[:, 0] / 255.0, (1, 2))
-    inputs = jnp.concatenate([colours, jnp.ones((len(colours), 1))], 1)
 
-    def loss(weights: jax.Array) -> jax.Array:
-        return jnp.sum(((inputs @ weights).reshape(action.shape) - action) ** 2 * action_mask) / jnp.sum(action_mask)
+    def loss(weights: Any) -> jax.Array:
+        chunk = (colours @ weights["matrix"] + weights["bias"]).reshape(action.shape)
+        return jnp.sum((chunk - action) ** 2 * action_mask) / jnp.sum(action_mask)
 
-    return weights - 0.01 * jax.grad(loss)(weights)
+    return jax.tree.map(lambda weight, gradient: weight - 0.01 * gradient, weights, jax.grad(loss)(weights))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -45,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     loader = make_loader(args.root, args.mixture, batch_size=args.batch_size, **sample, **ranks(sharding))
     batches = to_devices(loader, sharding)
     _, chunk, dims = loader.batch_at(0)["action"].shape
-    weights = jax.device_put(jnp.zeros((4, chunk * dims)), NamedSharding(sharding.mesh, PartitionSpec()))
+    weights = {"matrix": jnp.zeros((3, chunk * dims)), "bias": jnp.zeros(chunk * dims)}
+    weights = jax.device_put(weights, NamedSharding(sharding.mesh, PartitionSpec()))
     manager = ocp.CheckpointManager(args.out.resolve())
     if args.resume:
         items = ocp.args.Composite(weights=ocp.args.StandardRestore(weights), loader=ocp.args.JsonRestore())

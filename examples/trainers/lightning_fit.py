@@ -35,7 +35,7 @@ class Model(pl.LightningModule):
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train, and save a checkpoint every some steps."""
     args = parse(__doc__ or "", arguments, devices=1)
-    sample = {"action": 4, "normalize": "mean_std", "num_workers": 1}
+    sample: dict[str, Any] = {"action": 4, "normalize": "mean_std", "num_workers": 1}
     data = StreamDataModule(args.root, args.mixture, batch_size=args.batch_size, **sample)
     checkpoints = pl.callbacks.ModelCheckpoint(args.out, every_n_train_steps=args.every, save_last=True)
     trainer = pl.Trainer(

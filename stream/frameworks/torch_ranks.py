@@ -214,7 +214,7 @@ def _problems(reports: list[_Report]) -> Iterator[str]:
         if report.mesh_ranks not in (None, report.ranks):
             yield (
                 f"process {process} has rank {report.ranks[0]} of {report.ranks[1]}, and its place in the mesh needs "
-                f"rank {report.mesh_ranks[0]} of {report.mesh_ranks[1]}; give make_loader **stream.torch.ranks(mesh)"  # type: ignore[index]
+                f"rank {report.mesh_ranks[0]} of {report.mesh_ranks[1]}; give make_loader **stream.torch.ranks(mesh)"
             )
     for process, report in enumerate(reports):
         if report.samples is not None and report.step is None:

@@ -67,7 +67,7 @@ class StreamTrainerMixin:
         return _Batches(dataset, self.args.device, repeats=True)
 
 
-class StreamStateCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
+class StreamStateCallback(TrainerCallback, ExportableState):
     """Callback that puts the state of the training's dataset into ``trainer_state.json``, and takes it from there."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from stream.torch import StreamDataset, StreamTrainerMixin  # noqa: E402
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 
 
-class _Trainer(StreamTrainerMixin, transformers.Trainer):
+class _Trainer(StreamTrainerMixin, transformers.Trainer):  # type: ignore[name-defined]
     """A Trainer with the mix-in."""
 
 
@@ -67,6 +67,8 @@ def test_accumulated_batches_count_and_a_resume_seeks_to_the_next_one(oxe_root: 
     assert model.trained == list(range(80, 96, 4))
     assert dataset.loader.stats()["samples"] <= 4 * (4 + 1)  # nothing is read again; one batch is moved ahead
     assert trainer.args.ignore_data_skip and trainer.state.global_step == 6
+    model, _ = _train(_dataset(oxe_root), tmp_path, 7, resume=True, gradient_accumulation_steps=2)
+    assert model.trained == [96, 100]
 
 
 def test_epochs_of_the_trainer_are_passes_of_the_dataset(oxe_root: Path, tmp_path: Path) -> None:
@@ -103,14 +105,19 @@ def test_a_checkpoint_of_another_order_is_refused(oxe_root: Path, tmp_path: Path
 
 def test_a_state_stays_if_the_trainer_restores_callbacks(oxe_root: Path, tmp_path: Path) -> None:
     _train(_dataset(oxe_root), tmp_path, 2)
-    options = {"restore_callback_states_from_checkpoint": True}
+    options: dict[str, Any] = {"restore_callback_states_from_checkpoint": True}
     model, _ = _train(_dataset(oxe_root), tmp_path, 3, resume=True, **options)
     assert model.trained == [8] and _saved_step(tmp_path, 3) == 3
 
 
 def test_every_evaluation_has_the_same_batches_and_moves_no_training(oxe_root: Path, tmp_path: Path) -> None:
     val = _dataset(oxe_root, "kuka", num_steps=2)
-    options = {"eval_dataset": {"kuka": val}, "eval_strategy": "steps", "eval_steps": 1, "label_names": ["action"]}
+    options: dict[str, Any] = {
+        "eval_dataset": {"kuka": val},
+        "eval_strategy": "steps",
+        "eval_steps": 1,
+        "label_names": ["action"],
+    }
     model, trainer = _train(_dataset(oxe_root), tmp_path, 2, **options)
     assert model.trained == [0, 4] and model.evaluated == [0, 4, 0, 4]
     assert "eval_kuka_loss" in trainer.evaluate()
@@ -120,7 +127,11 @@ def test_every_evaluation_has_the_same_batches_and_moves_no_training(oxe_root: P
 
 def test_other_datasets_load_as_without_the_mix_in(tmp_path: Path) -> None:
     rows = [{"sample": torch.tensor(number), "action": torch.zeros(2)} for number in range(8)]
-    options = {"per_device_train_batch_size": 2, "train_sampling_strategy": "sequential", "eval_dataset": rows}
+    options: dict[str, Any] = {
+        "per_device_train_batch_size": 2,
+        "train_sampling_strategy": "sequential",
+        "eval_dataset": rows,
+    }
     model, trainer = _train(rows, tmp_path, 4, **options)
     assert model.trained == [0, 2, 4, 6]
     trainer.evaluate()
