@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xxhash
 
-from stream.base.errors import ArgumentError
+from stream.base.errors import ArgumentError, StreamError
 from stream.base.extras import imports_of
 from stream.batch.spec import Batch, map_values
 from stream.loader.comparison import digest
@@ -26,8 +26,8 @@ with imports_of("torch", by="stream.torch"):
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-_DATA_DIMS = frozenset({"dp", "data", "batch", "fsdp", "dp_replicate", "dp_shard", "dp_shard_cp", "replicate", "shard"})
-"""Names of mesh dimensions whose processes train on different rows."""
+_DATA_DIMS = frozenset({"dp", "data", "batch", "dp_replicate", "dp_shard", "replicate", "shard"})
+"""Names of mesh dimensions whose processes take different rows; torchtitan's ``fsdp`` includes those of ``cp``."""
 _MODEL_DIMS = frozenset({"tp", "cp", "sp", "pp", "model", "tensor", "context", "sequence", "pipeline"})
 """Names of mesh dimensions whose processes share the rows of a model."""
 
@@ -46,9 +46,9 @@ def ranks(mesh: DeviceMesh | ProcessGroup | None = None, *, dims: Sequence[str] 
         mesh: DeviceMesh of the job; a part of it, such as ``mesh["dp"]``; or the process group of the processes that
             take different rows.
         dims: Dimensions of the mesh whose processes take different rows, in any order. By default the only one, or
-            those named ``dp``, ``dp_replicate``, ``dp_shard``, ``data``, ``batch``, ``fsdp``, ``replicate`` or
-            ``shard``, if the others are named ``tp``, ``cp``, ``sp``, ``pp``, ``model``, ``tensor``, ``context``,
-            ``sequence`` or ``pipeline``.
+            those named ``dp``, ``dp_replicate``, ``dp_shard``, ``data``, ``batch``, ``replicate`` or ``shard``, if the
+            others are named ``tp``, ``cp``, ``sp``, ``pp``, ``model``, ``tensor``, ``context``, ``sequence`` or
+            ``pipeline``.
 
     Returns:
         ``rank`` and ``world_size`` in the mesh or group. Without one, of ``torch.distributed`` if it is initialised,
@@ -162,14 +162,20 @@ def check_ranks(
         ArgumentError: In every process: ranks are missing or not those of the mesh, orders of samples differ, or
             batches are not those of the ranks, as when a wrapper shards or dispatches them again.
     """
-    mesh_ranks = None if mesh is None else tuple(ranks(mesh, dims=dims).values())
-    report = _report(loader, loader.batch_at(0) if batch is None else batch, mesh_ranks)
+    report: _Report | str
+    try:
+        mesh_ranks = None if mesh is None else tuple(ranks(mesh, dims=dims).values())
+        report = _report(loader, loader.batch_at(0) if batch is None else batch, mesh_ranks)
+    except StreamError as error:
+        report = str(error)  # the other processes would wait for this one
     reports = [report]
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         reports = [report] * torch.distributed.get_world_size()
         torch.distributed.all_gather_object(reports, report)
-    if problem := next(_problems(reports), ""):
-        raise ArgumentError(problem)
+    problems = [f"process {process}: {text}" for process, text in enumerate(reports) if isinstance(text, str)]
+    problems = problems or list(_problems([report for report in reports if isinstance(report, _Report)]))
+    if problems:
+        raise ArgumentError(problems[0])
 
 
 def _report(loader: Loader, batch: Batch, mesh_ranks: Any) -> _Report:

@@ -83,6 +83,7 @@ def _cases(process: int, mesh: Any, make: Callable[..., Any]) -> dict[str, Calla
         "rows of rank 0": lambda: (loader, loader.with_ranks(0, loader.world_size).batch_at(0), on_mesh),
         "another column": lambda: (loader, numbers, on_mesh),
         "without numbers of samples": lambda: (loader, {"action": loader.batch_at(0)["action"]}, on_mesh),
+        "one process fails": lambda: (loader, {"sample": np.array([1 << 62])} if is_third else batch, on_mesh),
         "one batch for all": lambda: (loader, {"action": np.zeros((2, 2, 7))}, on_mesh),
     }
 

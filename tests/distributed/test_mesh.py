@@ -46,6 +46,7 @@ def test_processes_of_a_model_have_the_same_rows_and_models_have_others(answers:
         ("the next step", "processes 0, 1, 2, 4 ... 7 and process 3 have batches of the steps 0, 1; check the batch"),
         ("rows of rank 0", "process 2 has rank 1 of 4 and a batch of the samples 0, 1, which are not the rows of this"),
         ("another column", "process 2 and process 3 have rank 1 and other batches; give transforms and columns the s"),
+        ("one process fails", "process 3: step 576460752303423488: expected 0 to "),
         ("one batch for all", "processes of different ranks have the same batch; train on the batches of the loader"),
     ],
 )

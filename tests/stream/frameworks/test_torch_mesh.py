@@ -66,6 +66,8 @@ def test_processes_of_one_model_have_one_rank(start: Any, shape: Any, names: Any
 def test_dimensions_of_other_names_have_to_be_chosen(start: Any) -> None:
     with pytest.raises(ArgumentError, match=r"'workers', 'tp': 'workers' may mean other rows or the same; give dims="):
         _ranks_of(start, [4, 2], ["workers", "tp"])
+    with pytest.raises(ArgumentError, match="'fsdp' may mean"):  # of torchtitan it includes cp
+        _ranks_of(start, [4, 2], ["fsdp", "tp"])
     assert _ranks_of(start, [4, 2], ["workers", "tp"], dims=["workers"]) == ([0, 0, 1, 1, 2, 2, 3, 3], 4)
     assert _ranks_of(start, [4, 2], ["dp", "tp"], dims=["tp"]) == ([0, 1] * 4, 2)
     assert _ranks_of(start, [4, 2], ["dp", "tp"], dims=[]) == ([0] * 8, 1)
