@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -161,3 +162,10 @@ def test_a_distributed_checkpoint_keeps_a_state_whole(oxe_root: Path, tmp_path: 
     nested = {"nested": alone.state_at(0)}
     dcp.load(nested, checkpoint_id=tmp_path, no_dist=True)
     assert "kuka" not in nested["nested"]["fingerprint"]["datasets"]
+
+
+def test_the_mix_in_names_the_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "stream.frameworks.transformers", raising=False)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ModuleNotFoundError, match="StreamTrainerMixin needs transformers, which is not installed: pip"):
+        _ = stream.torch.StreamTrainerMixin
