@@ -47,9 +47,10 @@ EXEMPT = {("convert.run.command", "beam_jobs")}
 LIBRARIES = {
     "torch": (
         *("stream.frameworks.torch", "stream.frameworks.torch_augment", "stream.frameworks.torch_carriers"),
-        "stream.frameworks.lightning",
+        *("stream.frameworks.lightning", "stream.frameworks.torch_ranks"),
     ),
     "lightning": ("stream.frameworks.lightning",),
+    "transformers": ("stream.frameworks.transformers",),
     "jax": ("stream.frameworks.jax", "stream.frameworks.jax_augment"),
     "av": ("stream.format.video", "pairstream.export.video"),
     "nicegui": ("pairstream.browse",),
