@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,10 @@ from unittest import mock
 from stream.adapters import lerobot
 from stream.adapters.sample import conversion
 from stream.base.errors import ArgumentError
+from stream.frameworks.prefetch import PrefetchIterator
+from stream.frameworks.torch import to_device
 
 if TYPE_CHECKING:
-    from stream.frameworks.prefetch import PrefetchIterator
     from stream.loader.loader import Loader
 
 PROGRAM = "lerobot.scripts.lerobot_train"
@@ -23,7 +25,7 @@ STATE_FILE = Path("training_state/loader_state.json")
 """State of the loader in a checkpoint of LeRobot."""
 
 
-def train(loader: Loader, *, stats: Mapping[str, Any] | None = None) -> None:
+def lerobot_train(loader: Loader, *, stats: Mapping[str, Any] | None = None) -> None:
     """Run ``lerobot-train`` with the options of this program's command line, on the batches of a loader.
 
     Three functions of LeRobot's script are replaced while it runs: those that make its dataset, iterate its
@@ -42,9 +44,12 @@ def train(loader: Loader, *, stats: Mapping[str, Any] | None = None) -> None:
             functions, or the checkpoint to resume has no state of a loader.
         ImportError: LeRobot is not installed.
     """
-    program = importlib.import_module(PROGRAM)
-    run = _Run(loader, program, lerobot.dataset_stats(loader) if stats is None else stats)
-    with mock.patch.multiple(program, **run.replacements()):
+    try:
+        program = importlib.import_module(PROGRAM)
+    except ModuleNotFoundError as error:
+        message = f"lerobot_train needs {error.name}, which is not installed; see docs/trainers/lerobot.md"
+        raise ModuleNotFoundError(message, name=error.name) from None
+    with mock.patch.multiple(program, **_Run(loader, stats).replacements(program)):
         program.main()
 
 
@@ -53,68 +58,60 @@ class _Run:
 
     Attributes:
         loader: Loader whose batches are trained on.
-        program: Module of LeRobot's script.
-        stats: Statistics for the policy's processors.
-        state: State of the checkpoint to resume, None for a new run.
+        stats: Statistics for the policy's processors, None for the loader's.
+        state: State in the checkpoint to resume, None for a new run.
     """
 
-    def __init__(self, loader: Loader, program: Any, stats: Mapping[str, Any]) -> None:
-        self.loader, self.program, self.stats = loader, program, stats
+    def __init__(self, loader: Loader, stats: Mapping[str, Any] | None) -> None:
+        self.loader, self.stats = loader, stats
         self.state: Any = None
 
-    def replacements(self) -> dict[str, Any]:
+    def replacements(self, program: Any) -> dict[str, Any]:
         """Return the functions by the names that they have in the script of LeRobot 0.4 or 0.6."""
-        functions = {"cycle": self.cycle, "save_checkpoint": self.save_checkpoint_of(self.program)}
-        if hasattr(self.program, "make_dataset"):
+        functions: dict[str, Any] = {"cycle": self.cycle, "save_checkpoint": self.save_checkpoint}
+        if hasattr(program, "make_dataset"):
             functions["make_dataset"] = self.make_dataset
         else:
             functions["make_train_eval_datasets"] = lambda config: (self.make_dataset(config), None)
-        if missing := [name for name in functions if not hasattr(self.program, name)]:
+        if missing := [name for name in functions if not hasattr(program, name)]:
             raise ArgumentError(f"{PROGRAM} has no {', '.join(missing)}; expected the script of LeRobot 0.4 or 0.6")
-        return functions
+        return {**functions, "save_checkpoint": partial(self.save_checkpoint, program.save_checkpoint)}
 
     def make_dataset(self, config: Any) -> StandIn:
-        """Return what stands for LeRobot's dataset, and read the state to resume: the options are known only now."""
-        check_config(self.loader, config)
+        """Return the stand-in for LeRobot's dataset. LeRobot's options are known from here on."""
+        check_config(self.loader, config, has_stats=self.stats is not None)
         if config.resume:
-            self.state = read_state(Path(config.checkpoint_path))
+            self.state = _read_state(Path(config.checkpoint_path))
             self.loader.step_of(self.state)
-        return StandIn(self.loader, self.stats)
+        return StandIn(self.loader, lerobot.dataset_stats(self.loader) if self.stats is None else self.stats)
 
     def cycle(self, _: Any) -> PrefetchIterator:
-        """Return the loader's batches on this process's device; LeRobot's DataLoader is never started."""
+        """Return batches on this process's device; LeRobot's own DataLoader is never started."""
         from accelerate import PartialState
-
-        from stream.frameworks.torch import to_device
 
         batches = to_device(self.loader, PartialState().device)
         if self.state is not None:
             batches.set_state(self.state)
         return batches
 
-    def save_checkpoint_of(self, program: Any) -> Any:
-        """Return LeRobot's ``save_checkpoint``, which also saves the state of the next batch to train on."""
-        original = getattr(program, "save_checkpoint", None)
-
-        def save_checkpoint(checkpoint_dir: Path, step: int, **arguments: Any) -> None:
-            original(checkpoint_dir=checkpoint_dir, step=step, **arguments)
-            (checkpoint_dir / STATE_FILE).write_text(json.dumps(self.loader.state_at(step)))
-
-        return save_checkpoint
+    def save_checkpoint(self, save: Callable[..., None], checkpoint_dir: Path, step: int, **arguments: Any) -> None:
+        """Save LeRobot's checkpoint, and the state whose next batch is the first one not trained on."""
+        save(checkpoint_dir=checkpoint_dir, step=step, **arguments)
+        (checkpoint_dir / STATE_FILE).write_text(json.dumps(self.loader.state_at(step)))
 
 
-def read_state(checkpoint: Path) -> Any:
+def _read_state(checkpoint: Path) -> Any:
     """Return the loader's state in a checkpoint; raise ArgumentError if it has none."""
     path = checkpoint / STATE_FILE
     if not path.is_file():
         raise ArgumentError(
-            f"{path} does not exist: the checkpoint was not written by lerobot_train.train; start a new run from its "
-            "weights with --policy.path"
+            f"{path} does not exist, so the checkpoint is not one of lerobot_train; start a new run from its weights "
+            "with --policy.path"
         )
     return json.loads(path.read_text())
 
 
-def check_config(loader: Loader, config: Any) -> None:
+def check_config(loader: Loader, config: Any, *, has_stats: bool = False) -> None:
     """Raise ArgumentError for options of LeRobot that ask for other batches than those of a loader."""
     from accelerate import PartialState
 
@@ -135,6 +132,7 @@ def check_config(loader: Loader, config: Any) -> None:
         ),
         ("dataset.streaming", dataset.streaming, False, "leave it out"),
         ("dataset.eval_split", getattr(dataset, "eval_split", 0), 0, "validate on a loader of another split"),
+        ("dataset.use_imagenet_stats", dataset.use_imagenet_stats or has_stats, True, "give the statistics: stats="),
         ("dataset.image_transforms.enable", dataset.image_transforms.enable, False, "see Frames(augment=...)"),
     ]
     for name, in_lerobot, in_loader, remedy in compared:
