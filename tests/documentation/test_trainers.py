@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 
 import pytest
 
+import stream
 from tests.documentation.blocks import PAGES, blocks
 from tests.fixtures.command import REPOSITORY
 
@@ -35,19 +37,14 @@ def test_names_that_a_program_imports_from_here_exist(page: str, code: str) -> N
 @pytest.mark.parametrize(("page", "code"), PROGRAMS, ids=[page for page, _ in PROGRAMS])
 def test_a_program_calls_functions_with_arguments_that_they_have(page: str, code: str) -> None:
     """Each call of a function of an adapter, or of ``make_loader``, names only arguments of its signature."""
-    import inspect
-
-    import stream
-
     called = 0
     for node in ast.walk(ast.parse(code)):
         if not isinstance(node, ast.Call):
             continue
-        if match := re.fullmatch(
-            r"(lerobot|openpi|openvla|gr00t)\.(sample|steps|examples|statistics)", ast.unparse(node.func)
-        ):
+        called_name = ast.unparse(node.func)
+        if match := re.fullmatch(r"(lerobot|openpi|openvla|gr00t)\.(sample|steps|examples|statistics)", called_name):
             function = getattr(importlib.import_module(f"stream.adapters.{match[1]}"), match[2])
-        elif ast.unparse(node.func) == "make_loader":
+        elif called_name == "make_loader":
             function = stream.make_loader
         else:
             continue
