@@ -9,6 +9,7 @@ from stream.frameworks.torch_carriers import as_tensors
 from stream.frameworks.torch_ranks import check_ranks, ranks
 
 if TYPE_CHECKING:
+    from stream.frameworks.lerobot import lerobot_train
     from stream.frameworks.lightning import StreamDataModule
     from stream.frameworks.transformers import StreamTrainerMixin
 
@@ -20,11 +21,12 @@ __all__ = [
     "StreamTrainerMixin",
     "as_tensors",
     "check_ranks",
+    "lerobot_train",
     "ranks",
     "to_device",
 ]
 
-_OPTIONAL = {"StreamDataModule": "lightning", "StreamTrainerMixin": "transformers"}
+_OPTIONAL = {"StreamDataModule": "lightning", "StreamTrainerMixin": "transformers", "lerobot_train": "lerobot"}
 """Modules of the names that need a further library."""
 
 
