@@ -21,7 +21,7 @@ def test_the_first_lines(oxe_root: Path) -> None:
 
 
 def test_the_dimensions_of_an_action(oxe_root: Path) -> None:
-    code = block_with(oxe_root, "action_names")
+    code = block_with(oxe_root, 'action_names["bridge"]')
     names = run_block(code, {"make_loader": make_loader})
     shown = [ast.literal_eval(line.split("# ")[1]) for line in code.splitlines() if "# (" in line]
     assert sum(shown, ()) == names["loader"].action_names["bridge"]

@@ -39,8 +39,8 @@ def test_a_delay_passes_through(frames_root: Path, name: str) -> None:
     prefix, delay = batch["action_prefix_mask"], batch["action_delay"]
     assert prefix.shape == action.shape[:2] and delay.dtype == np.int32
     np.testing.assert_array_equal(prefix, np.arange(prefix.shape[1]) < delay[:, None])
-    # Of three steps UMI takes the first and the third one.
-    assert set(delay.tolist()) == ({0, 1, 2} if name == "umi" else {0, 1, 2, 3})
+    # Of UMI too a delay counts steps of the chunk, which are every second step of the episode.
+    assert set(delay.tolist()) == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("preset", ["pi0", "pi05"])
