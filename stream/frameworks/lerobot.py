@@ -16,6 +16,7 @@ from stream.adapters.sample import conversion
 from stream.base.errors import ArgumentError
 from stream.frameworks.prefetch import PrefetchIterator
 from stream.frameworks.torch import to_device
+from stream.storage.files import write_atomically
 
 if TYPE_CHECKING:
     from stream.loader.loader import Loader
@@ -97,7 +98,7 @@ class _Run:
     def save_checkpoint(self, save: Callable[..., None], checkpoint_dir: Path, step: int, **arguments: Any) -> None:
         """Save LeRobot's checkpoint, and the state whose next batch is the first one not trained on."""
         save(checkpoint_dir=checkpoint_dir, step=step, **arguments)
-        (checkpoint_dir / STATE_FILE).write_text(json.dumps(self.loader.state_at(step)))
+        write_atomically(checkpoint_dir / STATE_FILE, json.dumps(self.loader.state_at(step)))
 
 
 def _read_state(checkpoint: Path) -> Any:

@@ -151,16 +151,16 @@ def test_a_distributed_checkpoint_keeps_a_state_whole(oxe_root: Path, tmp_path: 
     both = _loader(oxe_root, "bridge,kuka")
     progress = StepState(to_device(both, "cpu"))
     progress.step = 3
-    dcp.save({"text": progress, "nested": both.state_at(3)}, checkpoint_id=tmp_path, no_dist=True)
+    dcp.save({"text": progress, "nested": both.state_at(3)}, checkpoint_id=tmp_path)
     resumed = StepState(_loader(oxe_root, "bridge,kuka"))
-    dcp.load({"text": resumed}, checkpoint_id=tmp_path, no_dist=True)
+    dcp.load({"text": resumed}, checkpoint_id=tmp_path)
     assert resumed.step == 3
     alone = _loader(oxe_root)
     with pytest.raises(StateError, match="'kuka' is in the state only"):
-        dcp.load({"text": StepState(alone)}, checkpoint_id=tmp_path, no_dist=True)
+        dcp.load({"text": StepState(alone)}, checkpoint_id=tmp_path)
     # The trap that the text avoids: of a nested dict only the paths of the current loader are loaded.
     nested = {"nested": alone.state_at(0)}
-    dcp.load(nested, checkpoint_id=tmp_path, no_dist=True)
+    dcp.load(nested, checkpoint_id=tmp_path)
     assert "kuka" not in nested["nested"]["fingerprint"]["datasets"]
 
 
