@@ -78,7 +78,7 @@ ACT = [
 
 def _lerobot_train(python: Path, root: Path, options: list[str], *, launch: tuple[str, ...] = ()) -> list[float]:
     """Run the program; return the losses in its log, of each second step."""
-    program = Path(__file__).parents[1] / "frameworks/lerobot_program.py"
+    program = Path(__file__).parents[1] / "frameworks/lerobot/program.py"
     done = subprocess.run(
         [python, *launch, program, root, *options],
         env=os.environ | {"PYTHONPATH": str(REPOSITORY), "HF_HUB_OFFLINE": "1"},

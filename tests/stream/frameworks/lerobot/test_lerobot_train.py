@@ -18,7 +18,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("accelerate", reason="accelerate is not installed")
 
 from stream.torch import lerobot_train
-from tests.stream.frameworks import lerobot_script
+from tests.stream.frameworks.lerobot import script as lerobot_script
 
 
 def open_loader(root: Path, **arguments: Any) -> Loader:
