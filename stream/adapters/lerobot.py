@@ -94,7 +94,8 @@ def sample(
 
     Args:
         preset: Policy. Observations before t need a root of ``--layout frames``.
-        chunk_size: Actions, by default 100 (ACT), 16 (``horizon`` of diffusion) or 50 (SmolVLA).
+        chunk_size: Actions, by default 100 (ACT), 16 (``horizon`` of diffusion, which is 64 in LeRobot 0.6) or 50
+            (SmolVLA).
         n_obs_steps: Observations, by default 2 for diffusion, and 1 for the others.
         drop_n_last_frames: Last steps of an episode that are not samples, by default 7 for diffusion.
         cameras: Cameras by role or name; or a mapping of keys (``observation.images.top``) to them.
