@@ -14,6 +14,7 @@ import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,7 @@ from prepare import (  # type: ignore[import-not-found]
     FOLDER,
     collect,
     convert_lerobot,
-    convert_successes,
-    convert_tasks,
+    convert_recordings,
     execute,
 )
 from report import write_report  # type: ignore[import-not-found]
@@ -67,48 +67,63 @@ VARIANTS = {
 
 
 def measure(args: argparse.Namespace, name: str) -> dict[str, Any]:
-    """Train and play a variant, unless its result is there, and return steps to success by task and CPU seconds."""
-    variant, run = VARIANTS[name], args.work / "runs" / name
+    """Train and play a variant, unless its result exists, and return steps to success by task and CPU seconds."""
     settings = {"tasks": args.tasks, "steps": args.steps, "episodes": args.episodes, "seed": args.seed}
-    stored = run / "result.json"
-    if stored.is_file() and (result := json.loads(stored.read_text()))["settings"] == settings:
-        return result
-    tasks = ",".join(args.tasks)
-    result = {"settings": settings, "train_cpu": 0.0, "successes": {}}
-    if not variant.plays:
-        program = [sys.executable, FOLDER / "train.py", "--root", args.work / variant.root, *variant.train]
-        if variant.group == "reference":
-            program = [args.lerobot, FOLDER / "train_lerobot.py", "--root", args.work / "lerobot_datasets"]
-        options = ["--tasks", tasks, "--steps", args.steps, "--seed", args.seed, "--out", run]
-        result["train_cpu"] = execute([*program, *options], args.work / "logs" / f"train_{name}.txt")
-    options = ["--run", args.work / "runs" / (variant.plays or name), "--tasks", tasks, "--episodes", args.episodes]
-    if variant.plays:
-        shifted = dict(zip(args.tasks, [*args.tasks[1:], args.tasks[0]], strict=True))
-        options += ["--statistics", json.dumps(shifted)]
-    if name == "jpeg":
-        options += ["--record", args.work / "successes"]
-    log = args.work / "logs" / f"play_{name}.txt"
-    result["play_cpu"] = execute([sys.executable, FOLDER / "play.py", *options], log)
-    lines = (json.loads(line) for line in log.read_text().splitlines() if line.startswith("{"))
-    result["successes"] = {line["task"]: line["steps"] for line in lines}
-    run.mkdir(parents=True, exist_ok=True)
+    stored = args.work / "runs" / name / "result.json"
+    if stored.is_file():
+        result: dict[str, Any] = json.loads(stored.read_text())
+        if result["settings"] == settings:
+            return result
+    train_cpu = 0.0 if VARIANTS[name].plays else train(args, name)
+    play_cpu, successes = play(args, name)
+    result = {"settings": settings, "successes": successes, "train_cpu": train_cpu, "play_cpu": play_cpu}
+    stored.parent.mkdir(parents=True, exist_ok=True)
     stored.write_text(json.dumps(result))
-    print(f"{name}: {sum(bool(step) for steps in result['successes'].values() for step in steps)} solved", flush=True)
+    print(f"{name}: {sum(bool(step) for steps in successes.values() for step in steps)} scenes solved", flush=True)
     return result
+
+
+def train(args: argparse.Namespace, name: str) -> float:
+    """Train a variant, and return the CPU seconds."""
+    variant = VARIANTS[name]
+    program = [sys.executable, FOLDER / "train.py", "--root", args.work / variant.root, *variant.train]
+    if variant.group == "reference":
+        program = [args.lerobot, FOLDER / "train_lerobot.py", "--root", args.work / "lerobot_datasets"]
+    options = ["--tasks", ",".join(args.tasks), "--steps", args.steps, "--seed", args.seed]
+    return execute([*program, *options, "--out", args.work / "runs" / name], args.work / "logs" / f"train_{name}.txt")
+
+
+def play(args: argparse.Namespace, name: str) -> tuple[float, dict[str, list[int]]]:
+    """Play a variant, and return the CPU seconds and the steps to success by task, 0 for a failure."""
+    run = args.work / "runs" / (VARIANTS[name].plays or name)
+    command = [sys.executable, FOLDER / "play.py", "--run", run, "--tasks", ",".join(args.tasks)]
+    command += ["--episodes", args.episodes]
+    if VARIANTS[name].plays:
+        next_tasks = dict(zip(args.tasks, [*args.tasks[1:], args.tasks[0]], strict=True))
+        command += ["--statistics", json.dumps(next_tasks)]
+    if name == "jpeg":
+        command += ["--record", args.work / "successes"]
+    log = args.work / "logs" / f"play_{name}.txt"
+    cpu_seconds = execute(command, log)
+    lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    return cpu_seconds, {line["task"]: line["steps"] for line in lines}
 
 
 def main(args: argparse.Namespace) -> int:
     """Run everything, write the report, and return the exit code."""
     names = [name for name, variant in VARIANTS.items() if args.all or not variant.only_all]
+    trained = [name for name in names if not VARIANTS[name].plays]
     with ThreadPoolExecutor(args.jobs) as pool:
+        print(f"collecting {args.demonstrations} demonstrations of {', '.join(args.tasks)}", flush=True)
         collect(args, pool)
-        for codec in {VARIANTS[name].root for name in names} - {"lerobot"}:
-            convert_tasks(args, codec)
+        for codec in sorted({VARIANTS[name].root for name in names} - {"lerobot"}):
+            print(f"converting to {codec}", flush=True)
+            convert_recordings(args, "recordings", codec, "--codec", codec)
         equal_batches = convert_lerobot(args)
-        trained = [name for name in names if not VARIANTS[name].plays]
-        results = dict(zip(trained, pool.map(lambda name: measure(args, name), trained), strict=True))
+        print(f"training and playing {len(names)} variants; logs are in {args.work / 'logs'}", flush=True)
+        results = dict(zip(trained, pool.map(partial(measure, args), trained), strict=True))
     results |= {name: measure(args, name) for name in names if name not in results}
-    convert_successes(args)
+    convert_recordings(args, "successes", "success_root", "--overwrite")
     weights = sum(weight.numel() for weight in Policy().parameters())
     facts = {"equal_batches": equal_batches, "max_steps": MAX_STEPS, "weights": weights}
     return write_report({name: VARIANTS[name] for name in names}, results, args, facts)
@@ -122,7 +137,7 @@ if __name__ == "__main__":
     )
     parser.add_argument("--tasks", type=lambda text: text.split(","), default=list(TASKS), help="default: all")
     parser.add_argument("--demonstrations", type=int, default=40, help="of each task (default: 40)")
-    parser.add_argument("--steps", type=int, default=1000, help="steps of 64 samples (default: 1000)")
+    parser.add_argument("--steps", type=int, default=2000, help="steps of 64 samples (default: 2000)")
     parser.add_argument("--episodes", type=int, default=20, help="played of each task and variant (default: 20)")
     parser.add_argument("--seed", type=int, default=0, help="of demonstrations, weights and order (default: 0)")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time (default: 2)")

@@ -28,7 +28,7 @@ SIZE = 64
 MAX_STEPS = 160
 """Steps after which an episode has failed. The experts take 50 to 90."""
 LEAD = 0.08
-"""Distance in metres from the hand to the command of an expert that moves at full speed: the force on what it touches."""
+"""Metres from the hand to the command of an expert at full speed: they become force on what the hand touches."""
 
 
 class Simulator:
