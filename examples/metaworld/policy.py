@@ -69,8 +69,8 @@ def fit(samples: Iterable[Sample], *, steps: int, seed: int, every: int = 500) -
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     policy = Policy()
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3, weight_decay=1e-4)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=2e-3, total_steps=steps, pct_start=0.05)
+    optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=1e-4)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=5e-3, total_steps=steps, pct_start=0.05)
     losses, waited, start = [], 0.0, time.monotonic()
     iterator = iter(samples)
     for step in range(1, steps + 1):

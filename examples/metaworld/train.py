@@ -65,7 +65,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, required=True, help="root of convert.run --layout frames")
     parser.add_argument("--tasks", required=True, help="datasets with commas between")
-    parser.add_argument("--steps", type=int, default=2000, help="steps of 64 samples (default: 2000)")
+    parser.add_argument("--steps", type=int, default=2400, help="steps of 64 samples (default: 2400)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--relative", action="store_true", help="chunks relative to the state")
     parser.add_argument("--augment", action="store_true", help="random crops and colours")

@@ -94,7 +94,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, required=True, help="folder with a LeRobot dataset of each task")
     parser.add_argument("--tasks", required=True, help="folders in it, with commas between")
-    parser.add_argument("--steps", type=int, default=2000, help="steps of 64 samples (default: 2000)")
+    parser.add_argument("--steps", type=int, default=2400, help="steps of 64 samples (default: 2400)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="folder for policy.pt and lerobot.json")
     args = parser.parse_args()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes.util
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -135,20 +136,26 @@ def test_a_worse_path_and_a_mistake_that_goes_unnoticed_are_not_as_expected(exam
 @simulated
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_a_policy_presses_the_button_and_one_of_swapped_colours_does_not(examples: Any, tmp_path: Path) -> None:
+def test_a_policy_presses_the_button_and_with_statistics_of_another_dataset_it_does_not(
+    examples: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
     _run("collect.py", "--tasks", TASK, "--episodes", 40, "--out", tmp_path / "recordings")
     root = _convert(examples, tmp_path / "recordings", tmp_path / "root")
+    run, wrong = tmp_path / "run", tmp_path / "wrong"
+    assert "step 300: loss" in _run("train.py", "--root", root, "--tasks", TASK, "--steps", 300, "--out", run)
+    _made_up(examples, tmp_path / "made_up")
+    made_up = _convert(examples, tmp_path / "made_up", tmp_path / "made_up_root")
+    shutil.copytree(run, wrong)
+    options = {"seed": 0, "relative": False, "augment": False}
+    examples.load("train").open_mixture(made_up, [TASK], **options).normalize.save(wrong / "normalize.json")
     solved = {}
-    for name, arguments in (("right", ()), ("colours", ("--mistake", "colours"))):
-        run = tmp_path / name
-        options = ["--root", root, "--tasks", TASK, "--steps", 300, "--out", run]
-        assert "step 300: loss" in _run("train.py", *options, *arguments)
-        played = _run(
-            "play.py", "--run", run, "--tasks", TASK, "--episodes", 20, "--record", tmp_path / f"{name}_plays"
-        )
+    for folder in (run, wrong):
+        plays = tmp_path / f"{folder.name}_plays"
+        played = _run("play.py", "--run", folder, "--tasks", TASK, "--episodes", 20, "--record", plays)
         steps = json.loads(played)["steps"]
         assert len(steps) == 20
-        solved[name] = sum(map(bool, steps))
-    assert solved["right"] >= 18
-    assert solved["colours"] <= 12
-    assert len(list(examples.load("recordings").episodes(str(tmp_path / "right_plays" / TASK / "000.npz")))) == 5
+        solved[folder.name] = sum(map(bool, steps))
+    assert solved["run"] >= 18
+    assert solved["wrong"] <= 4
+    assert len(list(examples.load("recordings").episodes(str(tmp_path / "run_plays" / TASK / "000.npz")))) == 5
