@@ -76,7 +76,7 @@ def read(datasets: list[Any], statistics: dict[str, Any], *, seed: int) -> Itera
     """
     tasks = {dataset.meta.tasks.index[0]: name for dataset, name in zip(datasets, statistics, strict=True)}
     order = torch.Generator().manual_seed(seed)
-    samples = ConcatDataset([Remembered(dataset) for dataset in datasets])
+    samples: ConcatDataset[dict[str, Any]] = ConcatDataset([Remembered(dataset) for dataset in datasets])
     while True:
         for batch in DataLoader(samples, batch_size=64, shuffle=True, drop_last=True, generator=order):
             rows = [statistics[tasks[text]] for text in batch["task"]]
