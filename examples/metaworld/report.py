@@ -12,6 +12,8 @@ from typing import Any
 
 from scipy.stats import binomtest
 
+GOOD = 0.8
+"""Share of scenes that a reference has to solve to say much about other paths."""
 PAGE = Path(__file__).with_name("page.txt")
 
 
@@ -52,6 +54,9 @@ def write_report(
     verdicts = judge(variants, shares)
     failed = [variants[name].text for name, verdict in verdicts.items() if verdict is False]
     verdict = f"**Not as expected: {', '.join(failed)}.**" if failed else "All variants are as expected."
+    reference = next(shares[name] for name, variant in variants.items() if variant.group == "reference")
+    if reference[0] < GOOD * reference[1]:
+        verdict += f" The reference solved only {reference[0]} of {reference[1]} scenes, a weak bar for the paths."
     seconds = sum(results[name]["train_cpu"] + results[name]["play_cpu"] for name in variants)
     minutes = f"All trainings and scenes took {seconds / 60:.0f} minutes of CPU time, half of that on two quiet cores."
     args.page.write_text(
