@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from recordings import write  # type: ignore[import-not-found]
-from simulator import MAX_STEPS, TASKS, Simulator  # type: ignore[import-not-found]
+from simulator import MAX_STEPS, TASKS, Simulator, in_processes  # type: ignore[import-not-found]
 
 NOISE = 0.02
 """Standard deviation of the noise of a position, in metres."""
@@ -33,6 +34,7 @@ def collect(task: str, *, episodes: int, seed: int, out: Path) -> int:
         seed: Seed of scenes and noise.
         out: Folder of all tasks.
     """
+    warnings.filterwarnings("ignore", message="Constant.s. may be too high")
     simulator, random = Simulator(task, seed=seed), np.random.default_rng(seed)
     steps = 0
     for number, start in enumerate(range(0, episodes, FILE)):
@@ -60,13 +62,13 @@ def record(simulator: Simulator, random: np.random.Generator) -> list[tuple[np.n
 
 
 if __name__ == "__main__":
-    warnings.filterwarnings("ignore", message="Constant.s. may be too high")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", default=",".join(TASKS), help="tasks with commas between (default: all)")
     parser.add_argument("--episodes", type=int, default=40, help="demonstrations of each task (default: 40)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="folder; a folder of each task is made in it")
     args = parser.parse_args()
-    for name in args.tasks.split(","):
-        steps = collect(name, episodes=args.episodes, seed=args.seed, out=args.out)
+    names = args.tasks.split(",")
+    one_task = partial(collect, episodes=args.episodes, seed=args.seed, out=args.out)
+    for name, steps in zip(names, in_processes(one_task, names), strict=True):
         print(f"{name}: {args.episodes} episodes, {steps} steps", flush=True)

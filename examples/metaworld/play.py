@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 from policy import Policy  # type: ignore[import-not-found]
 from recordings import write  # type: ignore[import-not-found]
-from simulator import MAX_STEPS, TASKS, Simulator  # type: ignore[import-not-found]
+from simulator import MAX_STEPS, TASKS, Simulator, in_processes  # type: ignore[import-not-found]
 
 from stream import load_normalize
 
@@ -95,6 +96,21 @@ def play(player: Player, simulator: Simulator, *, every_picture: bool = False) -
     return 0, rows
 
 
+def play_task(task: str, *, args: argparse.Namespace) -> list[int]:
+    """Play all scenes of a task, record successes, and return the step of success of each, 0 without it."""
+    torch.set_num_threads(1)
+    player = Player(args.run, statistics=json.loads(args.statistics))
+    simulator, steps, successes = Simulator(task, seed=SEED), [], []
+    for _ in range(args.episodes):
+        simulator.reset()
+        step, rows = play(player, simulator, every_picture=args.record is not None)
+        steps.append(step)
+        successes += [rows] if step else []
+    if args.record and successes:
+        write(args.record / task / "000.npz", successes[:5], instruction=TASKS[task])
+    return steps
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True, help="folder of train.py or train_lerobot.py")
@@ -103,15 +119,6 @@ if __name__ == "__main__":
     parser.add_argument("--record", type=Path, help="folder for the first successes of each task")
     parser.add_argument("--statistics", default="{}", help='JSON: {"task": "dataset whose statistics it takes"}')
     args = parser.parse_args()
-    torch.set_num_threads(1)
-    player = Player(args.run, statistics=json.loads(args.statistics))
-    for task in args.tasks.split(","):
-        simulator, steps, successes = Simulator(task, seed=SEED), [], []
-        for _ in range(args.episodes):
-            simulator.reset()
-            step, rows = play(player, simulator, every_picture=args.record is not None)
-            steps.append(step)
-            successes += [rows] if step else []
-        if args.record and successes:
-            write(args.record / task / "000.npz", successes[:5], instruction=TASKS[task])
+    tasks = args.tasks.split(",")
+    for task, steps in zip(tasks, in_processes(partial(play_task, args=args), tasks), strict=True):
         print(json.dumps({"task": task, "steps": steps}), flush=True)

@@ -6,7 +6,10 @@ Debian's `libosmesa6`.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -42,7 +45,12 @@ class Simulator:
         seed: Seed of the positions of objects.
     """
 
+    made = False
+
     def __init__(self, task: str, *, seed: int) -> None:
+        if Simulator.made:
+            raise RuntimeError("a second simulator in a process shows the pictures of the first; start another process")
+        Simulator.made = True
         import metaworld.policies
         import mujoco
         from metaworld.env_dict import ALL_V3_ENVIRONMENTS
@@ -88,3 +96,10 @@ class Simulator:
         move = (command[:3] - self.env.data.mocap_pos[0]) / self.env.action_scale
         self.observation, *_, info = self.env.step(np.clip(np.append(move, command[3]), -1, 1).astype(np.float32))
         return bool(info["success"])
+
+
+def in_processes(function: Any, calls: Iterable[Any]) -> Iterator[Any]:
+    """Yield the results of a function, each computed in a new process."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
+        yield from pool.map(function, calls)

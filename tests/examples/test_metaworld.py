@@ -159,3 +159,10 @@ def test_a_policy_presses_the_button_and_with_statistics_of_another_dataset_it_d
     assert solved["run"] >= 18
     assert solved["wrong"] <= 4
     assert len(list(examples.load("recordings").episodes(str(tmp_path / "run_plays" / TASK / "000.npz")))) == 5
+
+
+@simulated
+def test_a_second_simulator_in_a_process_is_refused() -> None:
+    program = "from simulator import Simulator; Simulator('button_press', seed=0); Simulator('door_open', seed=0)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=FOLDER, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "shows the pictures of the first" in done.stderr
