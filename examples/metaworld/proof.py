@@ -60,7 +60,7 @@ VARIANTS = {
     "h264": Variant(text="pairstream, `--codec h264`", group="path", root="h264", only_all=True),
     "relative": Variant(text='JPEG, `relative_to="state"`', group="path", train=("--relative",)),
     "augment": Variant(text="JPEG, `augment=Augment(...)`", group="path", train=("--augment",), only_all=True),
-    "four_late": Variant(text="actions four steps late", group="small mistake", train=("--mistake", "four_late")),
+    "four_late": Variant(text="actions four steps late", group="mistake", train=("--mistake", "four_late")),
     "colours": Variant(text="red and blue swapped", group="mistake", train=("--mistake", "colours")),
     "instructions": Variant(
         text="instructions of other rows", group="mistake", train=("--mistake", "instructions"), only_all=True
