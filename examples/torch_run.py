@@ -34,7 +34,13 @@ def parse(description: str, *, root: str, out: str, cameras: str = "", **default
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=Path(out), help="for loader.json and checkpoints")
     parser.add_argument("--every", type=int, default=50, help="steps between checkpoints")
-    parser.add_argument("--resume", action="store_true", help="continue from the checkpoint in --out")
+    parser.add_argument(
+        "--resume",
+        nargs="?",
+        const="required",
+        choices=("required", "auto"),
+        help="continue from the checkpoint in --out; with auto, if there is one",
+    )
     if cameras:
         parser.add_argument("--cameras", default=cameras, help="by role or name, with commas between")
     parser.set_defaults(**defaults)
@@ -86,7 +92,7 @@ def _train(args: argparse.Namespace, make: Callable[[], tuple[nn.Module, dict[st
     checkpoint = args.out / "checkpoint.pt"
     losses: list[list[float]] = []
     recent: list[torch.Tensor] = []
-    if args.resume:
+    if args.resume == "required" or (args.resume == "auto" and checkpoint.exists()):
         checkpoint_state = torch.load(checkpoint, weights_only=True, map_location=args.device)
         model.load_state_dict(checkpoint_state["model"])
         optimizer.load_state_dict(checkpoint_state["optimizer"])
@@ -115,7 +121,8 @@ def _train(args: argparse.Namespace, make: Callable[[], tuple[nn.Module, dict[st
         interrupted = True  # after this step; a second Ctrl-C stops at once
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    signal.signal(signal.SIGINT, interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # Ctrl-C, Slurm's preemption and its time limit
+        signal.signal(number, interrupt)
     start_time, start_step = time.perf_counter(), batches.step
     for batch in batches:
         both_losses = parallel(batch)

@@ -1,0 +1,171 @@
+"""The scripts of examples/slurm on a real Slurm of two nodes: files of one process, whatever happens to tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from convert.errors import EXIT_DAMAGED
+from convert.run.command import main
+from tests.distributed.training import TOLERANCE, torch_losses
+from tests.distributed.training import arguments as arguments_of_training
+from tests.fixtures.command import REPOSITORY, run, tree, wait_until
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
+from tests.fixtures.same_conversion import arguments
+from tests.fixtures.slurm_cluster import SlurmCluster, missing_requirement, slurm_cluster
+
+REASON = missing_requirement()
+pytestmark = [pytest.mark.long, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
+
+SCRIPTS = REPOSITORY / "examples" / "slurm"
+TASKS, SHARDS = 3, 12
+NODE = {"cpus-per-task": "1", "mem": "2G"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    with slurm_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def long_dataset(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
+    """Shards that take long enough for a task to be met in the middle of its share."""
+    shards = [[demo_episode(600, seed=shard)] for shard in range(SHARDS)]
+    return write_dataset(tmp_path_factory.mktemp("source"), splits={"train": shards})
+
+
+@pytest.fixture(scope="module")
+def expected(long_dataset: RldsDataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    output = tmp_path_factory.mktemp("expected")
+    assert main([*arguments(long_dataset, output), "--num-workers", "1"]) == 0
+    return tree(output)
+
+
+class Array:
+    """The array of convert.sbatch, submitted to a cluster."""
+
+    def __init__(self, cluster: SlurmCluster, dataset: RldsDataset, output: Path) -> None:
+        self.cluster = cluster
+        self.output = output
+        self.logs = output.parent / "logs"
+        self.logs.mkdir(exist_ok=True)
+        self._arguments = arguments(dataset, output)
+
+    def submit(self, tasks: str = f"0-{TASKS - 1}", **options: str) -> str:
+        log = str(self.logs / "%A-%a.log")
+        options = {**NODE, "array": tasks, "output": log, **options}
+        return self.cluster.submit(SCRIPTS / "convert.sbatch", *self._arguments, options=options, TASKS=str(TASKS))
+
+    def finalize(self, job: str) -> list[str]:
+        """Submit finalize.sbatch after the array; return its state and exit code."""
+        options = {**NODE, "dependency": f"afterany:{job}", "output": str(self.logs / "finalize.log")}
+        finalize = self.cluster.submit(SCRIPTS / "finalize.sbatch", *self._arguments, options=options)
+        assert wait_until(lambda: self.cluster.has_ended(finalize), seconds=240, poll=0.5), self.cluster.report()
+        fields = self.cluster.fields(finalize)
+        return [fields["JobState"], fields["ExitCode"]]
+
+    def wait_for_the_middle(self, job: str, task: int) -> None:
+        """Wait until a task has finished some of its shards and works on the others."""
+        share = {f"train-{shard:05d}-of-{SHARDS:05d}" for shard in range(task, SHARDS, TASKS)}
+
+        def is_in_the_middle() -> bool:
+            finished = {path.stem.partition(".")[0] for path in self.output.rglob("*.arrayrecord")}
+            return self.cluster.fields(f"{job}_{task}")["JobState"] == "RUNNING" and 0 < len(share & finished) < 4
+
+        assert wait_until(is_in_the_middle, seconds=120, poll=0.05), self.cluster.report()
+
+
+@pytest.fixture
+def array(cluster: SlurmCluster, long_dataset: RldsDataset, tmp_path: Path) -> Array:
+    return Array(cluster, long_dataset, tmp_path / "out")
+
+
+def test_more_tasks_than_nodes_write_what_one_process_writes(
+    cluster: SlurmCluster, dataset: RldsDataset, in_memory: dict[str, str], tmp_path: Path
+) -> None:
+    array = Array(cluster, dataset, tmp_path / "out")
+    job = array.submit()
+    assert array.finalize(job) == ["FAILED", f"{EXIT_DAMAGED}:0"]
+    codes = cluster.exit_codes(job, range(TASKS))
+    assert set(codes) <= {"COMPLETED 0:0", f"FAILED {EXIT_DAMAGED}:0"}, codes
+    assert tree(array.output) == in_memory
+
+
+def test_a_requeued_task_does_the_rest_and_finalize_names_what_a_cancelled_one_left(
+    array: Array, expected: dict[str, str]
+) -> None:
+    job = array.submit()
+    array.wait_for_the_middle(job, 0)
+    array.cluster.control("requeue", f"{job}_0")
+    array.cluster.start_now(f"{job}_0")
+    array.wait_for_the_middle(job, 1)
+    array.cluster.cancel(f"{job}_1")
+    assert array.finalize(job) == ["FAILED", "1:0"]
+    assert "train-000" in (array.logs / "finalize.log").read_text()
+    codes = array.cluster.exit_codes(job, range(TASKS))
+    assert [code for task, code in enumerate(codes) if task != 1] == ["COMPLETED 0:0"] * (TASKS - 1)
+    assert codes[1].startswith("CANCELLED")
+    assert array.cluster.fields(f"{job}_0")["Restarts"] == "1"
+    second = array.submit("1")
+    assert array.cluster.exit_codes(second, range(1, 2)) == ["COMPLETED 0:0"]
+    assert tree(array.output) == expected
+
+
+def test_a_time_limit_ends_a_task_whose_shards_the_same_array_then_completes(
+    array: Array, expected: dict[str, str]
+) -> None:
+    job = array.submit("0")
+    array.wait_for_the_middle(job, 0)
+    # The least limit is a minute; a limit that has passed already ends the task at Slurm's next look.
+    array.cluster.control("update", f"JobId={job}_0", "EndTime=now")
+    assert array.cluster.exit_codes(job, range(1))[0].startswith("TIMEOUT")
+    assert array.finalize(job) == ["FAILED", "1:0"]
+    assert array.cluster.exit_codes(array.submit(), range(TASKS)) == ["COMPLETED 0:0"] * TASKS
+    assert tree(array.output) == expected
+
+
+def test_a_node_that_dies_costs_only_the_shards_that_it_had_begun(array: Array, expected: dict[str, str]) -> None:
+    job = array.submit()
+    array.wait_for_the_middle(job, 0)
+    node = array.cluster.fields(f"{job}_0")["NodeList"]
+    array.cluster.kill_node(node)
+    first_shard = next(array.output.rglob(f"train-00000-of-{SHARDS:05d}.arrayrecord"))
+    written = first_shard.stat().st_mtime_ns
+    # Slurm requeues the task once it has missed the node for SlurmdTimeout.
+    assert wait_until(lambda: array.cluster.fields(f"{job}_0")["Restarts"] == "1", seconds=120, poll=0.5)
+    array.cluster.start_now(f"{job}_0")
+    assert array.cluster.exit_codes(job, range(TASKS)) == ["COMPLETED 0:0"] * TASKS
+    array.cluster.start_node(node)
+    assert first_shard.stat().st_mtime_ns == written
+    assert tree(array.output) == expected
+
+
+def test_training_on_two_nodes_that_is_preempted_and_out_of_time_ends_as_one_process_does(
+    cluster: SlurmCluster, oxe_root: Path, tmp_path: Path
+) -> None:
+    parts, full = tmp_path / "parts", tmp_path / "full"
+    options = {**NODE, "output": str(tmp_path / "train.log")}
+    checkpoint = parts / "checkpoint.pt"
+    command = arguments_of_training(oxe_root, parts, "--steps", "40", "--every", "2")
+    job = cluster.submit(SCRIPTS / "train.sbatch", *command, options=options, MASTER_ADDR="127.0.0.1")
+    assert wait_until(checkpoint.exists, seconds=120), cluster.report()
+    cluster.control("requeue", job)
+    cluster.start_now(job)
+    before = checkpoint.stat().st_mtime_ns
+    assert wait_until(lambda: checkpoint.stat().st_mtime_ns > before, seconds=120), cluster.report()
+    # What Slurm sends two minutes before the end of the time.
+    cluster.signal(f"{job}.0", "USR1")
+    assert wait_until(lambda: cluster.fields(job)["Restarts"] == "2", seconds=120), cluster.report()
+    cluster.start_now(job)
+    assert wait_until(lambda: cluster.has_ended(job), seconds=240), cluster.report()
+    assert cluster.fields(job)["JobState"] == "COMPLETED", (tmp_path / "train.log").read_text()
+    log = (tmp_path / "train.log").read_text()
+    assert log.count("continuing at step") == 2 and "interrupted; saved to" in log
+    command = ["--nproc-per-node", "1", "examples/train_torch.py", *arguments_of_training(oxe_root, full)]
+    result = run(*command, "--steps", "40", module="torch.distributed.run")
+    assert result.code == 0, result.err
+    for together, alone in zip(torch_losses(parts), torch_losses(full), strict=True):
+        assert together == pytest.approx(alone, rel=TOLERANCE)
