@@ -231,7 +231,7 @@ def _of_chunks(
             key = part_member, table.path, vector.chosen
             parts[key] = weight, partial(_spread, columns, member, make_chunks)
     statistics = _describe(mixture, vector_key, columns, list(parts.values()))
-    if tails == "complete" and not statistics.count:
+    if tails == "complete" and columns.count and not statistics.count:
         members = list(columns.dims)
         raise ArgumentError(
             f"{vector_key} of {', '.join(mixture.names[member] for member in members)}: no complete chunk of "

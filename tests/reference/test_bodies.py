@@ -239,7 +239,8 @@ def windows_of(case: Case, steps: dict[str, np.ndarray], name: str, rows: np.nda
     inside = (wanted >= 0) & (wanted <= last)
     window_rows = rows[:, None] + np.clip(wanted, 0, last) - steps["step"][rows][:, None]
     if repeats:
-        inside = np.ones_like(inside)
+        # A chunk without any step of the episode has nothing to repeat.
+        inside = np.broadcast_to(inside.any(axis=1, keepdims=True), inside.shape)
     values, masks = [], []
     for part in case.parts[name]:
         window, state = steps["action"][window_rows][..., part.action], steps["state"][rows][:, part.state]
@@ -249,8 +250,8 @@ def windows_of(case: Case, steps: dict[str, np.ndarray], name: str, rows: np.nda
     return np.concatenate(values, axis=2), np.concatenate(masks, axis=2)
 
 
-def statistics_of(case: Case, data: dict[str, Any]) -> dict[str, tuple[np.ndarray, np.ndarray]] | None:
-    """Return the two numbers of each dimension of each dataset, [D] or [W, D]; None for groups that do not fit."""
+def statistics_of(case: Case, data: dict[str, Any]) -> dict[str, tuple[np.ndarray, np.ndarray]] | str:
+    """Return the two numbers of each dimension of each dataset, [D] or [W, D], or the error of unlike groups."""
     is_converted = bool(case.vector["relative_to"] or case.vector["rotation"])
     per, method, tails = (case.normalize[key] for key in ("per", "method", "tails"))
     groups: dict[Any, list[str]] = {}
@@ -264,7 +265,7 @@ def statistics_of(case: Case, data: dict[str, Any]) -> dict[str, tuple[np.ndarra
     result = {}
     for group in groups.values():
         if isinstance(case.layout, int) and len({str([p.names for p in case.parts[n]]) for n in group}) > 1:
-            return None
+            return "take one space for all, a layout with named slots"
         pools: dict[Any, list[tuple[np.ndarray, float]]] = {}
         for name in group:
             steps = data[name]
@@ -363,8 +364,8 @@ def compare(case: Case, root: Path, data: dict[str, Any]) -> str:
         "normalize": {**case.normalize, "keys": ["action"]},
     }
     pairs = statistics_of(case, data)
-    if pairs is None:
-        with pytest.raises(ArgumentError, match="take one space for all, a layout with named slots"):
+    if isinstance(pairs, str):
+        with pytest.raises(ArgumentError, match=pairs):
             make_loader(root, case.weights, **arguments)
         return "refused"
     loader = make_loader(root, case.weights, **arguments)
