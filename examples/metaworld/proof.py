@@ -155,5 +155,7 @@ if __name__ == "__main__":
     )
     args = parser.parse_args()
     args.tasks = args.tasks or (list(TASKS) if args.all else list(FEW))
+    if unknown := [task for task in args.tasks if task not in TASKS]:
+        parser.error(f"--tasks {','.join(unknown)}: expected some of {', '.join(TASKS)}")
     args.steps = args.steps or 800 * len(args.tasks)
     raise SystemExit(main(args))
