@@ -18,7 +18,7 @@ from convert.errors import ConfigError
 from convert.registry.space import FeaturePath, Int, MappedVector, Number, Space, StepPath, Text, inherit
 from convert.shard.pairs import is_seconds
 from stream.base.configs import Entry
-from stream.format.fields import Kind
+from stream.format.fields import Kind, Quantity
 from stream.format.mixture_file import Offset
 from stream.format.names import DERIVED, MOTION, DerivedName
 from stream.format.spaces import SpaceName
@@ -32,11 +32,6 @@ SENTENCE_EMBEDDINGS = ("*language_embedding",)
 _NAME = "[A-Za-z0-9][A-Za-z0-9_.-]*"
 Name = Annotated[str, Field(pattern=f"^{_NAME}$")]
 """Name of a dataset, mixture or camera; names become folders, files and parts of command lines."""
-
-_Rotation = Literal["ee_rotation_euler", "ee_rotation_axis_angle", "ee_rotation_quaternion"]
-_Effort = Literal["ee_linear_velocity", "ee_angular_velocity", "ee_force", "ee_torque"]
-_Joint = Literal["joint_position", "joint_velocity", "joint_torque", "gripper", "base_position", "base_rotation"]
-Quantity = Literal["ee_position", _Rotation, "ee_pose_matrix", _Effort, _Joint, "terminate", "object", "other"]
 
 
 class Camera(Entry):
@@ -351,7 +346,7 @@ class DatasetSpec(Entry):
                 if values & grippers and not any("gripper" in name for name in term.names or ()):
                     raise ValueError(
                         f"joint: {vector_name}.{number} has the gripper without its name, so it would be a joint; give "
-                        "it a term of its own with names: [gripper]"
+                        "it a separate term with names: [gripper]"
                     )
 
     @property

@@ -1,4 +1,4 @@
-"""What the programs of this folder share: a small policy, their arguments, and the name of the last checkpoint."""
+"""A small policy, arguments and the last checkpoint, for the programs of this folder."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Policy(nn.Module):
 
 
 def parse(description: str, arguments: Sequence[str] | None = None, **more: Any) -> argparse.Namespace:
-    """Return the arguments of a program; ``more`` has those of its own, with their defaults."""
+    """Return the arguments of a program; ``more`` has additional ones, with their defaults."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path("build/demo/oxe"), help="converted root")
     parser.add_argument("--mixture", default="oxe29", help="a mixture, a dataset, or a YAML file")

@@ -120,7 +120,7 @@ def _data_dims(mesh: DeviceMesh, dims: Sequence[str] | None) -> list[int]:
 
 @dataclass(frozen=True)
 class _Report:
-    """What a process reports to all others.
+    """Report of a process to all others.
 
     Attributes:
         ranks: Rank and world size of its loader.

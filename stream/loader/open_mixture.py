@@ -293,11 +293,7 @@ class OpenMixture:
         firsts = self._resolve(vector_name, "start", [vector.start for vector in vectors])
         num_steps = self._resolve(vector_name, "steps", lengths)
         strides = self._strides(vector_name)
-        counts = (
-            len(range(0, count, stride)) if isinstance(length, str) else count
-            for count, stride, length in zip(num_steps, strides, lengths, strict=True)
-        )
-        return StepSpan(firsts, tuple(counts), strides)
+        return StepSpan(firsts, _count_strides(num_steps, lengths, strides), strides)
 
     def _strides(self, vector_name: VectorName) -> tuple[int, ...]:
         """Return the steps from one step of a vector to the next, by member; 1 if batches do not have the vector."""
@@ -317,18 +313,13 @@ class OpenMixture:
         action = self.sample_spec.action
         if action is None or not action.has_delay:
             return None
-        fields, span = [dataset.fields for dataset in self.datasets], self._span("action", self.offsets)
-        lengths, limits = span.lengths, []
+        span = self._span("action", self.offsets)
+        limits = []
         for argument, value in {"min_delay": action.min_delay, "max_delay": action.max_delay}.items():
-            counts: Sequence[int] = resolve_steps(
-                f"action.{argument}", [value] * len(lengths), fields, self.names, least=0, most=MOST_STEPS
-            )
-            if isinstance(value, str):
-                # A delay counts steps of the chunk, a time those of the episode.
-                counts = [-(-count // stride) for count, stride in zip(counts, span.strides, strict=True)]
-            limits.append(counts)
+            values = [value] * len(self.names)
+            limits.append(_count_strides(self._resolve("action", argument, values), values, span.strides))
         least, most = limits
-        for name, low, high, length in zip(self.names, least, most, lengths, strict=True):
+        for name, low, high, length in zip(self.names, least, most, span.lengths, strict=True):
             if not low <= high < length:
                 raise ArgumentError(
                     f"action=Vector(min_delay={action.min_delay!r}, max_delay={action.max_delay!r}): {low} to {high} "
@@ -492,6 +483,14 @@ def open_mixture(
     """Open a mixture below a root; arguments and errors are those of ``make_loader``."""
     catalog = open_catalog(root)
     return OpenMixture(root, resolve_mixture(mixture, split, catalog), spec, catalog=catalog, batch_size=batch_size)
+
+
+def _count_strides(counts: Sequence[int], arguments: Sequence[int | str], strides: Sequence[int]) -> tuple[int, ...]:
+    """Return counts of steps of a chunk by member: a number counts them already, a time counts steps of the episode."""
+    return tuple(
+        len(range(0, count, stride)) if isinstance(argument, str) else count
+        for count, argument, stride in zip(counts, arguments, strides, strict=True)
+    )
 
 
 def _check_column_names(spec: BatchSpec) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from stream.base.configs import CONFIGS, list_faults, read_yaml
+from stream.base.configs import CONFIGS, list_faults, read_given_yaml
 from stream.base.errors import ArgumentError, closest
 from stream.base.value_object import ValueObject
 from stream.format.catalog import Catalog
@@ -160,12 +160,7 @@ def _scheduled(phases: Sequence[Any]) -> dict[str, Any]:
 
 
 def _read_file(mixture_path: Path) -> Any:
-    try:
-        content = read_yaml(mixture_path)
-    except OSError as error:
-        raise ArgumentError(f"{mixture_path}: cannot be read ({error.strerror}); give a mixture's YAML file") from None
-    except ValueError as error:
-        raise ArgumentError(f"{mixture_path}: {error}") from None
+    content = read_given_yaml(mixture_path, noun="mixture")
     if isinstance(content, dict) and "members" not in content and isinstance(content.get("mixtures"), dict):
         mixtures = content["mixtures"]
         if len(mixtures) != 1:

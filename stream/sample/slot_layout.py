@@ -7,26 +7,20 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from stream.base.arguments import check_whole_number
-from stream.base.configs import CONFIGS, Entry, list_faults, read_yaml
+from stream.base.configs import CONFIGS, Entry, list_faults, read_given_yaml
 from stream.base.errors import ArgumentError, closest
-from stream.format.fields import Kind
+from stream.format.fields import Kind, Quantity
 from stream.sample.relative import RelativeVector
 from stream.sample.relative_plan import QUANTITY_OF_FORM, Dimensions
 from stream.sample.rotations import SIZES, Rotation
 from stream.sample.slots import Slots
 
-QUANTITIES = (
-    *("ee_position", "ee_rotation_euler", "ee_rotation_axis_angle", "ee_rotation_quaternion", "ee_pose_matrix"),
-    *("ee_linear_velocity", "ee_angular_velocity", "ee_force", "ee_torque"),
-    *("joint_position", "joint_velocity", "joint_torque", "gripper", "base_position", "base_rotation"),
-    *("terminate", "object", "other"),
-)
-"""Quantities of the registry."""
+QUANTITIES: tuple[str, ...] = get_args(Quantity)
 MOST_NUMBERS = 4096
 _LAYOUTS = CONFIGS / "slots"
 _EXPECTED = "a width such as 32, the name of a layout, a YAML file of one, or a mapping like such a file"
@@ -188,13 +182,7 @@ def _packaged(name: str) -> Layout:
 
 
 def _read_file(layout_path: Path) -> Layout:
-    try:
-        content = read_yaml(layout_path)
-    except OSError as error:
-        raise ArgumentError(f"slots: {layout_path}: cannot be read ({error.strerror}); give a layout's file") from None
-    except ValueError as error:
-        raise ArgumentError(f"slots: {layout_path}: {error}") from None
-    return _validate(content, context=f"slots: {layout_path}")
+    return _validate(read_given_yaml(layout_path, noun="layout", context="slots: "), context=f"slots: {layout_path}")
 
 
 def _validate(content: Any, *, context: str) -> Layout:
@@ -241,11 +229,11 @@ def plan_slots(
             expected = " ".join(filter(None, (str(slot.size), slot.rotation or "", ", ".join(slot.names))))
             reasons.setdefault(f"{len(dims)} numbers for slot {name}, which has {expected}", []).extend(dims)
             continue
-        places = [slot.first + number for number in numbers]
-        if not set(places).isdisjoint(positions):
+        slot_positions = [slot.first + number for number in numbers]
+        if not set(slot_positions).isdisjoint(positions):
             reasons.setdefault(f"numbers of slot {name} are taken by another slot", []).extend(dims)
             continue
-        for dim, position in zip(dims, places, strict=True):
+        for dim, position in zip(dims, slot_positions, strict=True):
             positions[dim.number] = position
     lines = [f"{_list(dims)}: {reason}" for reason, dims in reasons.items()]
     return Slots(layout.size, tuple(positions)), lines

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
-from convert.registry.dataset import Quantity
 from stream.batch.vectors import DatasetVector
 from stream.sample.relative_plan import ROTATION_QUANTITIES
 from stream.sample.rotations import NAMES, Rotation
-from stream.sample.slot_layout import QUANTITIES, packaged_layouts, plan_slots, read_layout
+from stream.sample.slot_layout import packaged_layouts, plan_slots, read_layout
 
 SIZES = {"being_h": 200, "gr00t": 132, "pi": 32, "rdt": 128}
 
@@ -18,10 +17,6 @@ SIZES = {"being_h": 200, "gr00t": 132, "pi": 32, "rdt": 128}
 def test_all_layouts_are_known_and_have_their_size_and_a_source() -> None:
     assert {name: read_layout(name).size for name in packaged_layouts()} == SIZES
     assert all("[" in read_layout(name).description for name in SIZES)
-
-
-def test_quantities_of_a_layout_are_those_of_the_registry() -> None:
-    assert set(QUANTITIES) == set(get_args(Quantity))
 
 
 def dims(*parts: tuple[str, str, str]) -> DatasetVector:

@@ -48,10 +48,10 @@ def _check(task: dict[str, Any], process: int, count: int) -> None:
         try:
             loader, batch, arguments = case()
             check_ranks(loader, batch, **arguments)
-            told = {"ranks": [loader.rank, loader.world_size], "digest": digest(loader.batch_at(0))}
+            report = {"ranks": [loader.rank, loader.world_size], "digest": digest(loader.batch_at(0))}
         except ArgumentError as error:
-            told = {"refused": str(error)}
-        answers.append({"process": process, "case": name, **told})
+            report = {"refused": str(error)}
+        answers.append({"process": process, "case": name, **report})
     gathered: list[Any] = [None] * count
     dist.gather_object(answers, gathered if process == 0 else None)
     # One process prints, as lines of several would mix.

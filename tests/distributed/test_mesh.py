@@ -19,7 +19,7 @@ Answers = dict[str, dict[int, dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def answers(oxe_root: Path) -> Answers:
-    """What ``check_ranks`` said, by case and process."""
+    """Return the results of ``check_ranks`` by case and process."""
     (messages,) = run_ranks("mesh_ranks", 1, root=str(oxe_root), mixture=MIXTURE, dp=4, tp=2)
     by_case: defaultdict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
     for message in messages:
@@ -30,9 +30,9 @@ def answers(oxe_root: Path) -> Answers:
 
 @pytest.mark.parametrize("case", ["a step", "before the first step", "without numbers of samples"])
 def test_processes_of_a_model_have_the_same_rows_and_models_have_others(answers: Answers, case: str) -> None:
-    told = answers[case]
-    assert [told[process]["ranks"] for process in range(8)] == [[rank, 4] for rank in (0, 0, 1, 1, 2, 2, 3, 3)]
-    digests = [told[process]["digest"] for process in range(8)]
+    reports = answers[case]
+    assert [reports[process]["ranks"] for process in range(8)] == [[rank, 4] for rank in (0, 0, 1, 1, 2, 2, 3, 3)]
+    digests = [reports[process]["digest"] for process in range(8)]
     assert digests[::2] == digests[1::2] and len(set(digests)) == 4
 
 

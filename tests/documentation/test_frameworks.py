@@ -1,4 +1,4 @@
-"""What the page of frameworks says to write runs: Accelerate, transformers, torchdata, DCP, a DeviceMesh."""
+"""The code on the page of frameworks runs: Accelerate, transformers, torchdata, DCP, a DeviceMesh."""
 
 from __future__ import annotations
 

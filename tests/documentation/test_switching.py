@@ -1,4 +1,4 @@
-"""What the page of other loaders shows of ours runs, and the function for tar files converts them."""
+"""Our code on the page of other loaders runs, and the function for tar files converts them."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream import ArgumentError, Augment, Frames, Workers, make_loader
-from stream.loader.loader import Loader
+from stream import ArgumentError, Augment, Workers
 from tests.fixtures.command import REPOSITORY
+from tests.stream.frameworks.device_frames import ToFloat, largest_difference, open_loader
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
 
@@ -33,23 +33,6 @@ STRONG = Augment(
 )
 TENSORFLOW = Augment("openvla", hue=0.5, saturation=0.9, brightness=0.5)
 AUGMENTS = ["openpi", "octo", "openvla", "lerobot", STRONG, TENSORFLOW]
-
-
-def open_loader(root: Path, augment: Any, **arguments: Any) -> Loader:
-    frames = Frames([-1, 0], cameras=["primary", "wrist"], size=(64, 64), edges="repeat", augment=augment)
-    return make_loader(root, "bridge,droid", batch_size=8, **{"frames": frames, **arguments})
-
-
-def largest_difference(batch: dict[str, Any], moved: dict[str, Any]) -> int:
-    assert batch.keys() == moved.keys()
-    largest = 0
-    for key, values in batch.items():
-        if isinstance(values, np.ndarray) and key.startswith("frames/"):
-            assert moved[key].dtype == np.uint8 and moved[key].shape == values.shape
-            largest = max(largest, int(np.abs(values.astype(int) - np.asarray(moved[key])).max()))
-        elif isinstance(values, np.ndarray):
-            np.testing.assert_array_equal(np.asarray(moved[key]), values, err_msg=key)
-    return largest
 
 
 @pytest.mark.parametrize("augment", AUGMENTS, ids=repr)
@@ -148,14 +131,6 @@ def test_each_device_augments_its_rows(frames_root: Path) -> None:
     output = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True).stdout
     for differences in json.loads(output.splitlines()[-1]):
         assert max(differences) <= 2
-
-
-class ToFloat:
-    """A transform after which frames cannot be augmented."""
-
-    def map(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Return the batch with frames of another type."""
-        return {**batch, "frames/primary": batch["frames/primary"].astype(np.float32)}
 
 
 def test_frames_that_a_transform_changed_are_an_error(frames_root: Path) -> None:

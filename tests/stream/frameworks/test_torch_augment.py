@@ -11,6 +11,7 @@ import pytest
 
 from stream import ArgumentError, Augment, Frames, Workers, make_loader
 from stream.loader.loader import Loader
+from tests.stream.frameworks.device_frames import ToFloat, largest_difference, open_loader
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -27,23 +28,6 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def open_loader(root: Path, augment: Any, **arguments: Any) -> Loader:
-    frames = Frames([-1, 0], cameras=["primary", "wrist"], size=(64, 64), edges="repeat", augment=augment)
-    return make_loader(root, "bridge,droid", batch_size=8, **{"frames": frames, **arguments})
-
-
-def largest_difference(batch: dict[str, Any], moved: dict[str, Any]) -> int:
-    assert batch.keys() == moved.keys()
-    largest = 0
-    for key, values in batch.items():
-        if isinstance(values, np.ndarray) and key.startswith("frames/"):
-            assert moved[key].dtype == torch.uint8 and moved[key].shape == values.shape
-            largest = max(largest, int(np.abs(values.astype(int) - moved[key].numpy()).max()))
-        elif isinstance(values, np.ndarray):
-            np.testing.assert_array_equal(moved[key].numpy(), values, err_msg=key)
-    return largest
 
 
 @pytest.mark.parametrize("augment", AUGMENTS, ids=repr)
@@ -116,14 +100,6 @@ def test_depth_moves_as_on_the_host() -> None:
         for frame in range(2):
             host.apply(depth[row, frame], amounts, row)
     np.testing.assert_array_equal(moved.to(torch.int32).numpy(), depth)
-
-
-class ToFloat:
-    """A transform after which frames cannot be augmented."""
-
-    def map(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Return the batch with frames of another type."""
-        return {**batch, "frames/primary": batch["frames/primary"].astype(np.float32)}
 
 
 def test_frames_that_a_transform_changed_are_an_error(frames_root: Path) -> None:

@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
 from stream.base.errors import ArgumentError
+from stream.batch.vectors import DatasetVector
 from stream.sample.relative_plan import plan_relative
 
 
-@dataclass(frozen=True)
-class Dims:
-    """Description of the dimensions of a vector."""
-
-    names: tuple[str, ...]
-    kinds: tuple[str, ...]
-    quantities: tuple[str, ...]
-    units: tuple[str, ...] = ()
-    orders: tuple[str, ...] = ()
-
-
-def describe(*parts: tuple[str, int], order: str = "") -> Dims:
+def describe(*parts: tuple[str, int], order: str = "") -> DatasetVector:
     quantities = tuple(quantity for quantity, count in parts for _ in range(count))
     names = tuple(f"{quantity}_{number}" for number, quantity in enumerate(quantities))
-    return Dims(names, ("absolute",) * len(names), quantities, orders=(order,) * len(names))
+    return DatasetVector(names, ("absolute",) * len(names), quantities=quantities, orders=(order,) * len(names))
 
 
-def plan(dims: Dims, **options: Any) -> Any:
+def plan(dims: DatasetVector, **options: Any) -> Any:
     return plan_relative(dims, dims, **{"relative_to": "state", "context": "demo", **options})
 
 
@@ -78,7 +67,7 @@ def test_infinities_are_no_warnings() -> None:
         (describe(("ee_rotation_euler", 3), order="ZYX"), {"relative_to": None, "rotation": "rotvec"}, "is ZYX"),
     ],
 )
-def test_what_has_no_sound_difference_is_refused(dims: Dims, options: dict[str, Any], message: str) -> None:
+def test_what_has_no_sound_difference_is_refused(dims: DatasetVector, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         plan(dims, **options)
 
@@ -108,7 +97,7 @@ def test_a_state_or_chunk_of_another_shape_is_an_error(values: Any, reference: A
 
 @pytest.mark.parametrize("quantity", ["", "other"])
 def test_a_gripper_of_a_lerobot_dataset_stays_absolute_without_a_declaration(quantity: str) -> None:
-    dims = Dims(("shoulder_pan.pos", "gripper.pos"), ("absolute",) * 2, (quantity,) * 2)
+    dims = DatasetVector(("shoulder_pan.pos", "gripper.pos"), ("absolute",) * 2, quantities=(quantity,) * 2)
     ones = np.ones((1, 1, 2), np.float32)
     values, _ = plan(dims).forward(3 * ones, ones > 0, ones[0], ones[0] > 0)
     assert values.tolist() == [[[2, 3]]]
