@@ -6,6 +6,7 @@ STAMP := $(VENV)/.installed
 DEMO := build/demo
 SITE := build/site
 PAGES := build/pages
+PROOF := build/proof
 DIST := dist
 
 # Without compiled modules on the disk each of the many processes of the tests compiles all that it imports.
@@ -21,7 +22,7 @@ ARGS ?=
 
 # Versions that `make lock` does not choose by itself.
 LOCK_PINS := torch==2.13.0 jax==0.10.2 jaxlib==0.10.2
-LOCK_EXTRAS := convert,lerobot,browse,view,hdf5,zarr,rosbag,hub,gcs,s3,dask,dataflow,lightning,torch,jax,bench,docs,fuzz,dev
+LOCK_EXTRAS := convert,lerobot,browse,view,hdf5,zarr,rosbag,tokens,hub,gcs,s3,dask,dataflow,lightning,torch,jax,bench,docs,fuzz,proof,dev
 
 OLDEST := build/oldest
 OLDEST_EXTRAS := convert,lerobot,s3,gcs,lightning,jax
@@ -32,7 +33,7 @@ OLDEST_TESTS += --ignore=tests/convert/source/lerobot/test_hub.py
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo docs dist test test-slow test-all test-oldest chaos soak corruption fuzz lint format bench \
-	bench-peers bench-convert bench-loader lock lock-oldest clean
+	bench-peers bench-convert bench-loader proof lock lock-oldest clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +103,17 @@ dist: ## wheel and source distribution: dist/
 	@$(find_python); rm -rf build/packaging $(DIST)/pairstream-* && $$python -m venv build/packaging
 	build/packaging/bin/python -m pip install --quiet --disable-pip-version-check build
 	build/packaging/bin/pyproject-build --outdir $(DIST) .
+
+# Beside .venv, whose libraries it takes, so that both loaders feed the same build of torch.
+$(PROOF)/lerobot/.installed: $(STAMP) examples/metaworld/lerobot.txt
+	@rm -rf $(PROOF)/lerobot && $(BIN)/python -m venv $(PROOF)/lerobot
+	@$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > $(PROOF)/packages.txt
+	@cp $(PROOF)/packages.txt "$$($(PROOF)/lerobot/bin/python -c 'import site; print(site.getsitepackages()[0])')/venv.pth"
+	@$(PROOF)/lerobot/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r examples/metaworld/lerobot.txt
+	@touch $@
+
+proof: $(PROOF)/lerobot/.installed ## a policy from demonstrations to success in a simulator, through each path: docs/proof.md (ARGS=--all)
+	$(BIN)/python examples/metaworld/proof.py --work $(PROOF) --lerobot $(PROOF)/lerobot/bin/python $(ARGS)
 
 bench: demo ## all studies, short: writes docs/benchmarks.md (50 minutes, the most telling first; ARGS='--only workers' for one)
 	$(BIN)/python -m convert.run --datasets oxe29 --source $(DEMO)/source --output $(DEMO)/oxe128 --image-size 128

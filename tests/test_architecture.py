@@ -44,10 +44,11 @@ ARROWS = {
 LIBRARIES = {
     "torch": (
         *("stream.frameworks.torch", "stream.frameworks.torch_augment", "stream.frameworks.torch_carriers"),
-        "stream.frameworks.lightning",
+        *("stream.frameworks.lightning", "stream.frameworks.torch_ranks"),
     ),
     "lightning": ("stream.frameworks.lightning",),
-    "jax": ("stream.frameworks.jax",),
+    "transformers": ("stream.frameworks.transformers",),
+    "jax": ("stream.frameworks.jax", "stream.frameworks.jax_augment"),
     "av": ("stream.format.video", "pairstream.export.video"),
     "nicegui": ("pairstream.browse",),
     "obstore": ("stream.storage.object_reads", "stream.storage.object_stores"),

@@ -67,7 +67,7 @@ def test_the_wheel_has_the_packages_and_their_data_and_nothing_else(wheel: Path)
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert tops == {"beam_jobs", "convert", "pairstream", "stream"}
     assert {f"{top}/py.typed" for top in tops} <= set(names)
-    assert "stream/configs/mixtures/oxe29.yaml" in names
+    assert {"stream/configs/mixtures/oxe29.yaml", "stream/configs/slots/rdt.yaml"} <= set(names)
     assert "stream/configs/datasets.yaml" in names
 
 

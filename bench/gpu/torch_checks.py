@@ -31,7 +31,7 @@ from bench.loader.train_run import busy
 from stream import Frames, Normalize
 from stream.batch.encoded import encoded_frames
 from stream.batch.spec import Batch
-from stream.frameworks.torch_augment import DeviceAugmenter
+from stream.frameworks.torch_augment import TorchAugmenter
 from stream.torch import StreamDataset, to_device
 
 _FRAMES = {
@@ -223,7 +223,7 @@ class TorchChecks:
         loader = loader_of(self._folder, "444", frames=frames, batch_size=_TIMED_ROWS)
         spec = loader.data.spec
         assert spec.augmentation is not None
-        augmenter = DeviceAugmenter(spec, spec.augmentation)
+        augmenter = TorchAugmenter(spec, spec.augmentation)
         stored = loader.augmenting_on_device().batch_at(0)
         amounts = augmenter.draw(stored)
         moved = {key: torch.from_numpy(stored[key]).to(self._device) for key in spec.frame_shapes}

@@ -1,1 +1,1 @@
-"""``python -m bench.scale``: cost of the loader, labels, index and pages on roots of any size."""
+"""``python -m bench.scale``: cost of the loader, labels, index, statistics and pages on roots of any size."""

@@ -1,12 +1,13 @@
-"""``python -m bench.scale``: cost of the loader, labels, index and pages, from 10^5 to 6*10^7 records.
+"""``python -m bench.scale``: cost of the loader, labels, index, statistics and pages, from 10^5 to 6*10^7 records.
 
 The roots are synthetic (`bench.synthetic`): real formats, 29 datasets, up to 20,000 shards, frames of 256x256. Hard
 links replace the shards that would only fill the disk. Roots are made in ``--work`` and removed again. Each measurement
 runs in a fresh process, ``--repeat`` times, in alternation; figures are medians.
 
 ``--subjects`` chooses the measurements: ``loader`` (opening, planning, batches, resuming, memory), ``labels`` (a
-float32 attached to every step), ``index`` (merging the index of one split, and its statistics) and ``pages`` (the pages
-of ``pairstream browse`` in Debian's Chromium, driven by playwright).
+float32 attached to every step), ``index`` (merging the index of one split, and its statistics), ``chunks`` (the exact
+statistics of relative chunks of 16 steps, from every step) and ``pages`` (the pages of ``pairstream browse`` in
+Debian's Chromium, driven by playwright).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from bench.measure.tables import Column, Table, figure, point_table
 from bench.synthetic import Scale, make_parts, make_root
 from stream.base.arguments import whole_number
 
-SUBJECTS = ("loader", "labels", "index", "pages")
+SUBJECTS = ("loader", "labels", "index", "chunks", "pages")
 
 
 def _seconds(*names: str, form: str = ".2f") -> dict[str, Column]:
@@ -54,6 +55,10 @@ _COLUMNS: dict[str, Column] = {
     "index MB": figure("index_bytes", form=",.0f", scale=1e-6),
     "merge peak MB": figure("merge_peak_bytes", form=",.0f", scale=1e-6),
     "anonymous MB": figure("merge_anonymous_bytes", form=",.0f", scale=1e-6),
+    "chunk values 10^6": figure("chunk_values", form=",.0f", scale=1e-6),
+    **_seconds("chunks", "chunks cpu", form=".1f"),
+    "chunks anonymous MB": figure("chunks_anonymous_bytes", form=",.0f", scale=1e-6),
+    "chunks peak MB": figure("chunks_peak_bytes", form=",.0f", scale=1e-6),
     **_seconds("start", "first page", "dataset", "search", "filter", "sort", "histograms", "episode", "mixture"),
     "frames/s": figure("frames_per_s", form=",.0f"),
     "browse MB": figure("browse_own_bytes", form=",.0f", scale=1e-6),
@@ -112,7 +117,7 @@ def _table(result: Result) -> Table:
 
 COMMAND = study(
     name="scale",
-    about="Measure how the cost of the loader, labels, index and pages grows with the data.",
+    about="Measure how the cost of the loader, labels, index, statistics and pages grows with the data.",
     options=ScaleOptions,
     prepare=_prepare,
     describe=lambda figures: ", ".join(f"{name} {figures[name]:.2f}" for name in figures if name.endswith("_s")),

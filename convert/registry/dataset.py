@@ -18,7 +18,7 @@ from convert.errors import ConfigError
 from convert.registry.space import FeaturePath, Int, MappedVector, Number, Space, StepPath, Text, inherit
 from convert.shard.pairs import is_seconds
 from stream.base.configs import Entry
-from stream.format.fields import Kind
+from stream.format.fields import Kind, Quantity
 from stream.format.mixture_file import Offset
 from stream.format.names import DERIVED, MOTION, DerivedName
 from stream.format.spaces import SpaceName
@@ -32,11 +32,6 @@ SENTENCE_EMBEDDINGS = ("*language_embedding",)
 _NAME = "[A-Za-z0-9][A-Za-z0-9_.-]*"
 Name = Annotated[str, Field(pattern=f"^{_NAME}$")]
 """Name of a dataset, mixture or camera; names become folders, files and parts of command lines."""
-
-_Rotation = Literal["ee_rotation_euler", "ee_rotation_axis_angle", "ee_rotation_quaternion"]
-_Effort = Literal["ee_linear_velocity", "ee_angular_velocity", "ee_force", "ee_torque"]
-_Joint = Literal["joint_position", "joint_velocity", "joint_torque", "gripper", "base_position", "base_rotation"]
-Quantity = Literal["ee_position", _Rotation, "ee_pose_matrix", _Effort, _Joint, "terminate", "object", "other"]
 
 
 class Camera(Entry):
@@ -157,8 +152,10 @@ class Part(Entry):
     def _check(self) -> Part:
         for field_name, values in (("select", self.select), ("names", self.names)):
             if values is not None and not len(values) == len(set(values)) == self.dims:
-                expected = f"expected {self.dims} different values, as many as dims"
-                raise ValueError(f"{field_name} is {list(values)}, {expected}")
+                raise ValueError(
+                    f"{field_name} is {list(values)}, expected {self.dims} different values, as many as dims; dims is "
+                    "the count of the values of this part, not of the feature"
+                )
         if self.gripper is not None and self.quantity != "gripper":
             raise ValueError(f"has a gripper convention but quantity {self.quantity}")
         return self
@@ -331,7 +328,26 @@ class DatasetSpec(Entry):
         if is_seconds(self.offset) and self.control_frequency is None:
             raise ValueError(f"offset {self.offset} is in seconds but there is no control_frequency")
         derived_vectors(self)
+        self._check_joint_grippers()
         return self
+
+    def _check_joint_grippers(self) -> None:
+        """Raise ValueError if a gripper counts as a joint of the space ``joint``, where only names tell them apart."""
+        grippers = {
+            (part.path, index)
+            for part in (*self.action, *self.state)
+            if part.quantity == "gripper"
+            for index in part.select or range(part.dims)
+        }
+        mapping = self.spaces.get("joint")
+        for vector_name in ("action", "state"):
+            for number, term in enumerate(getattr(mapping, vector_name, ())):
+                values = {(term.path, index) for index in term.select or range(term.dims)}
+                if values & grippers and not any("gripper" in name for name in term.names or ()):
+                    raise ValueError(
+                        f"joint: {vector_name}.{number} has the gripper without its name, so it would be a joint; give "
+                        "it a separate term with names: [gripper]"
+                    )
 
     @property
     def vectors(self) -> dict[DerivedName, Vector]:

@@ -107,7 +107,8 @@ class Registry(Entry):
     def describe(self, dataset_name: str, source_entry: Mapping[str, Any]) -> DatasetSpec:
         """Return the registry entry of a dataset that describes itself; raises ConfigError if a field is not valid.
 
-        The fields of the registry go before those of ``source_entry``, the entry that it makes of itself.
+        The fields of the registry go before those of ``source_entry``, the entry that it makes of itself. Parts of
+        action and state keep the names that the dataset gives their values.
         """
         declared_fields = dict(self.described[dataset_name].model_extra or {}) if dataset_name in self.described else {}
         cameras = {name: dict(camera) for name, camera in source_entry["cameras"].items()}
@@ -116,6 +117,10 @@ class Registry(Entry):
                 name: {**cameras.get(name, {}), **camera} if isinstance(camera, dict) else camera
                 for name, camera in declared_cameras.items()
             }
+        for vector_name in ("action", "state"):
+            if isinstance(parts := declared_fields.get(vector_name), list):
+                source_parts = source_entry.get(vector_name, ())
+                declared_fields[vector_name] = [_with_names(part, source_parts) for part in parts]
         content = {"tfds_name": dataset_name, **source_entry, **declared_fields, "name": dataset_name}
         return _build(DatasetSpec, content, name=f"datasets: {dataset_name}")
 
@@ -262,3 +267,17 @@ def _build(model_class: type[_Model], content: object, *, name: str) -> _Model:
         return model_class.model_validate(content)
     except ValidationError as error:
         raise ConfigError(list_faults(error, context=name)) from None
+
+
+def _with_names(part: Any, source_parts: Sequence[Mapping[str, Any]]) -> Any:
+    """Return a declared part with the names that its dataset gives the values, unless it has names already."""
+    if not isinstance(part, dict) or "names" in part:
+        return part
+    for source_part in source_parts:
+        names = source_part.get("names")
+        if names and source_part["path"] == part.get("path") and "select" not in source_part:
+            select = part.get("select", range(len(names)))
+            exists = all(isinstance(index, int) and 0 <= index < len(names) for index in select)
+            if exists and part.get("dims") == len(select):
+                return {**part, "names": [names[index] for index in select]}
+    return part

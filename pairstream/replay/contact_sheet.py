@@ -84,10 +84,10 @@ def draw_cells(
 ) -> Iterator[Image.Image]:
     """Draw some rows of a batch, all in one size.
 
-    Below its frames, a row has the camera and step of each frame; its number, dataset, episode, steps and instruction;
-    its faults; and a small plot of each dimension of the action. A plot is a curve over the steps of the window, or a
-    bar if the action was reduced. The middle of a plot is 0, and the number above it is its half height. All bars of a
-    row have the same scale.
+    Below its frames, a row has the camera and step of each frame; its number, dataset, episode, steps, delay and
+    instruction; its faults; and a small plot of each dimension of the action. A plot is a curve over the steps of the
+    window, or a bar if the action was reduced. The middle of a plot is 0, and the number above it is its half height.
+    All bars of a row have the same scale.
 
     The batch is one before or after transforms: images under all keys and the action are drawn with their masks. Depth
     is in colours: red is near, blue far, and black was not measured. Further arguments are attributes of ``_Drawing``.
@@ -125,6 +125,7 @@ class _Drawing:
             # The intervals between frames follow one another.
             shape = num_rows, math.prod(self._action.shape[1:-1]), self._action.shape[-1]
             self._action, self._mask = self._action.reshape(shape), self._mask.reshape(shape)
+        self._delays = batch.get("action_delay")
         self._num_frames = max(1, sum(pictures.is_real.shape[1] for pictures in self._pictures))
         self._width = max(_CELL, 100 * self._num_frames)
         self._fault_lines = min(3, max(map(len, self.faults.values()), default=0))
@@ -163,6 +164,8 @@ class _Drawing:
         is_replaced, steps = row in self.replaced, steps_text(ref.step, ref.step + ref.offset)
         yield f"{row} {ref.dataset}", _INK
         origin = f"episode {ref.episode}, {steps}"
+        if self._delays is not None:
+            origin += f", delay {int(self._delays[row])}"
         yield (f"{origin}, replaced", _RED) if is_replaced else (origin, _FAINT)
         instruction = wrap_text(ref.language, 12, self._width, max_lines=2) or ["(no instruction)"]
         yield from ((line, _INK) for line in instruction)

@@ -82,7 +82,7 @@ def _distances(vector_name: VectorName, mixture: OpenMixture, member_number: int
     """Return the distance from t of each row of a vector in steps, int64 [num_rows]."""
     spec = mixture.spec
     span = spec.action_span if vector_name == "action" else spec.state_span
-    distances = np.arange(num_rows)
+    distances = span.strides[member_number] * np.arange(num_rows)
     if vector_name == "action" and spec.has_intervals:
         positions = interval_positions(spec.windows)[member_number]
         distances = (positions if spec.reduction is None else positions[:, :1]).ravel()

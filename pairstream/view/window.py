@@ -53,9 +53,9 @@ def open_run(
 def window_of(sample_ref: SampleRef, mixture: OpenMixture) -> tuple[int, int]:
     """Return the steps of a sample's frames and actions, [start, stop); ``stop`` may lie beyond the episode."""
     member_number, action_span = mixture.names.index(sample_ref.dataset), mixture.spec.action_span
-    first_action, num_actions = sample_ref.step + action_span.firsts[member_number], action_span.lengths[member_number]
+    first_action, last_action = (sample_ref.step + action_span.distances(member_number)[[0, -1]]).tolist()
     frame_steps = (sample_ref.step, *sample_ref.frame_steps)
-    return max(0, min(*frame_steps, first_action)), max(*frame_steps, first_action + num_actions - 1) + 1
+    return max(0, min(*frame_steps, first_action)), max(*frame_steps, last_action) + 1
 
 
 def steps_text(first_step: int, last_step: int) -> str:

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stream.base.errors import ArgumentError
+from stream.format.names import VectorName
+from stream.sample.window import nearest_steps
 
 if TYPE_CHECKING:
+    from stream.batch.spec import Batch
     from stream.loader.open_mixture import OpenMixture
 
 
@@ -27,11 +30,7 @@ def repeat_edges(values: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.n
     [[3.0, 3.0, 4.0, 4.0], [True, False, False, True]]
     """
     is_step = np.asarray(mask.any(axis=2))
-    width = is_step.shape[1]
-    # Clip the step numbers of each row to its real steps, so that other steps take the nearest one.
-    first_step, last_step = is_step.argmax(axis=1), width - 1 - is_step[:, ::-1].argmax(axis=1)
-    step_numbers = np.clip(np.arange(width), first_step[:, None], last_step[:, None])
-    return np.take_along_axis(values, step_numbers[:, :, None], axis=1), ~is_step
+    return np.take_along_axis(values, nearest_steps(is_step)[:, :, None], axis=1), ~is_step
 
 
 def take_steps(values: np.ndarray, step_numbers: np.ndarray) -> np.ndarray:
@@ -45,6 +44,11 @@ def take_steps(values: np.ndarray, step_numbers: np.ndarray) -> np.ndarray:
     return chosen
 
 
+def delay_of(batch: Batch) -> Batch:
+    """Return the keys of the delay of real-time chunking, none if batches have no delay."""
+    return {key: batch[key] for key in ("action_delay", "action_prefix_mask") if key in batch}
+
+
 def pad_dims(values: np.ndarray, num_dims: int) -> np.ndarray:
     """Return vectors padded with zeros to a count of dimensions, float32 [..., num_dims]."""
     padded = np.zeros((*values.shape[:-1], num_dims), values.dtype)
@@ -54,10 +58,27 @@ def pad_dims(values: np.ndarray, num_dims: int) -> np.ndarray:
 
 def check_dims(mixture: OpenMixture, num_dims: int) -> None:
     """Raise ArgumentError if a vector of the mixture has more dimensions than a model takes."""
-    for vector_name in ("action", "state"):
-        for dataset_name, vector in zip(mixture.names, mixture.spec.vectors(vector_name), strict=True):
-            if vector.size > num_dims:
+    vector_names: tuple[VectorName, ...] = ("action", "state")
+    for vector_name in vector_names:
+        for dataset_name, dim_names in zip(mixture.names, mixture.spec.dim_names(vector_name), strict=True):
+            if len(dim_names) > num_dims:
                 raise ArgumentError(
-                    f"{vector_name} of {dataset_name} has {vector.size} dimensions, the model takes {num_dims}; raise "
-                    f"the model's count, or choose dimensions by Vector(columns=...) or Vector(space=...)"
+                    f"{vector_name} of {dataset_name} has {len(dim_names)} dimensions, the model takes {num_dims}; "
+                    f"raise the model's count, or choose dimensions by Vector(columns=...) or Vector(space=...)"
+                )
+
+
+def check_equal_dims(mixture: OpenMixture) -> None:
+    """Raise ArgumentError if datasets differ in their counts of dimensions, for a model that takes no padding."""
+    for vector_name in ("action", "state"):
+        sizes = {
+            name: vector.size for name, vector in zip(mixture.names, mixture.spec.vectors(vector_name), strict=True)
+        }
+        first_name = mixture.names[0]
+        for dataset_name, size in sizes.items():
+            if size != sizes[first_name]:
+                raise ArgumentError(
+                    f"{vector_name} of {dataset_name} has {size} dimensions, that of {first_name} has "
+                    f"{sizes[first_name]}; action tokens take no padding: take one space for all, such as "
+                    "Vector(space='eef_delta')"
                 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
+from stream.adapters.chunks import delay_of
 from stream.adapters.relative import with_action
 from stream.adapters.sample import (
     Conversion,
@@ -84,12 +85,16 @@ def sample(
     - ``images``: dict of uint8 [b, T, H, W, 3] by view, in the stored size.
     - ``states``: dict of float32 [b, 1, D] by key. ``actions``: dict of float32 [b, action_horizon, D] by key. Raw.
     - ``text``: list of str.
+    - ``action_delay``, ``action_prefix_mask``: as of ``make_loader``, if the action has a ``max_delay``.
 
     Each chunk is complete: the last ``action_horizon - 1`` steps of an episode are not samples, as in GR00T. All
     members need the same dimensions.
 
     Values stay absolute, as the processor makes keys relative and normalises them, by ``statistics(loader)``. With
     formats of poses in ``action_configs``, rotations of action and state have the form of the format.
+
+    The state has no ``dropout`` here, as 0 is the middle of its range only after the processor: take GR00T's own
+    ``state_dropout_prob``.
 
     Sources: ``gr00t/data/types.py``, ``data/dataset/sharded_single_step_dataset.py`` and ``data/stats.py``. Not done,
     as the processor does it: image size and tokenizer. The embodiment tag is an argument of ``VLAStepData``.
@@ -235,6 +240,7 @@ class ToGr00t(Conversion):
             "states": {name: state[..., dims] for name, dims in self.states.items()},
             "actions": {name: batch["action"][..., dims] for name, dims in self.actions.items()},
             "text": batch["language"],
+            **delay_of(batch),
         }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from stream.adapters.chunks import repeat_edges
+from stream.adapters.chunks import delay_of, repeat_edges
 from stream.adapters.images import as_float
 from stream.adapters.relative import substring_patterns, with_action
 from stream.adapters.sample import (
@@ -80,6 +80,7 @@ def sample(
       ``_padding_mask`` bool [b], False for a camera that the dataset lacks.
     - ``observation.state`` float32 [b, T, S], if the data have one, and ``observation.state_is_pad`` bool [b, T].
     - ``action`` float32 [b, W, A] and ``action_is_pad`` bool [b, W]: steps beyond the episode repeat its first or last.
+    - ``action_delay``, ``action_prefix_mask``: as of ``make_loader``, if the action has a ``max_delay``.
     - ``task``: list of str. ``episode_index``, ``frame_index`` int64 [b]; ``timestamp`` float32 [b], seconds, NaN for a
       dataset without a fixed rate.
 
@@ -93,7 +94,8 @@ def sample(
 
     Args:
         preset: Policy. Observations before t need a root of ``--layout frames``.
-        chunk_size: Actions, by default 100 (ACT), 16 (``horizon`` of diffusion) or 50 (SmolVLA).
+        chunk_size: Actions, by default 100 (ACT), 16 (``horizon`` of diffusion, which is 64 in LeRobot 0.6) or 50
+            (SmolVLA).
         n_obs_steps: Observations, by default 2 for diffusion, and 1 for the others.
         drop_n_last_frames: Last steps of an episode that are not samples, by default 7 for diffusion.
         cameras: Cameras by role or name; or a mapping of keys (``observation.images.top``) to them.
@@ -193,7 +195,7 @@ def dataset_stats(loader: Loader, *, split: str = "train") -> dict[str, dict[str
     if to_lerobot.absolute is not None:
         action = replace(mixture.sample_spec.action or Vector(), relative_to="state", absolute=to_lerobot.absolute)
         mixture = with_action(mixture, action)
-    stats = mixture_statistics(mixture, split=split, tails="complete")
+    stats = mixture_statistics(mixture, split=split, tails="real" if to_lerobot.absolute is None else "complete")
     vector_stats = {lerobot_names[vector_name]: numbers for vector_name, numbers in stats.items()}
     image_stats = {statistic: np.array(values, np.float32)[:, None, None] for statistic, values in IMAGENET.items()}
     return vector_stats | dict.fromkeys(image_keys, image_stats)
@@ -230,6 +232,7 @@ class ToLeRobot(Conversion):
         now: Number of the frame of t.
         rates: Steps per second of each dataset.
         absolute: Patterns of the dimensions that LeRobot leaves absolute, None if all are.
+        drops_history: Whether some samples have black frames before t.
     """
 
     takes_normalized: ClassVar[bool] = False
@@ -239,11 +242,12 @@ class ToLeRobot(Conversion):
     now: int
     rates: tuple[float | None, ...] = ()
     absolute: tuple[str, ...] | None = None
+    drops_history: bool = False
 
     def bind(self, data: OpenMixture) -> ToLeRobot:
         """Return the conversion with the rates of a loader's datasets; raise ArgumentError for data that do not fit."""
         check_data(data, ("action", "language"), cameras=[*self.views.values()])
-        return replace(self, rates=data.spec.rates)
+        return replace(self, rates=data.spec.rates, drops_history=data.spec.history_dropout is not None)
 
     def map(self, batch: Batch) -> Batch:
         """Return the batch of LeRobot."""
@@ -255,6 +259,9 @@ class ToLeRobot(Conversion):
             converted[f"{image_key}_padding_mask"] = batch[f"frames_mask/{camera}"][:, self.now]
             if self.has_steps:
                 converted[f"{image_key}_is_pad"] = beyond
+                if self.drops_history:
+                    # A dropped frame is black with mask False, which LeRobot calls padding.
+                    converted[f"{image_key}_is_pad"] = beyond | ~batch[f"frames_mask/{camera}"]
         if "state" in batch and batch["state"].shape[-1]:
             converted["observation.state"] = batch["state"]
             if self.has_steps:
@@ -265,4 +272,4 @@ class ToLeRobot(Conversion):
         converted["action"], converted["action_is_pad"] = repeat_edges(batch["action"], batch["action_mask"])
         rates = np.array([rate or np.nan for rate in self.rates])[batch["dataset"]]
         converted |= {"task": batch["language"], "episode_index": batch["episode"], "frame_index": batch["step"]}
-        return {**converted, "timestamp": (batch["step"] / rates).astype(np.float32)}
+        return {**converted, "timestamp": (batch["step"] / rates).astype(np.float32), **delay_of(batch)}

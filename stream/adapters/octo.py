@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from stream.adapters.chunks import repeat_edges, take_steps
+from stream.adapters.chunks import delay_of, repeat_edges, take_steps
 from stream.adapters.sample import (
     NO_VECTOR,
     Conversion,
@@ -51,15 +51,17 @@ def sample(
     """Return the arguments of ``make_loader`` for Octo's batches, with W = window_size and H = action_horizon.
 
     - ``observation``: ``image_<camera>`` uint8 [b, W, height, width, 3], resized with Lanczos; ``timestep`` int32
-      [b, W]; ``timestep_pad_mask`` bool [b, W], False before the episode, where the first step is repeated;
-      ``task_completed`` bool [b, W, H]; ``pad_mask_dict`` with bool [b, W] by key; with ``proprio`` also ``proprio``
-      float32 [b, W, 7], the space ``eef``.
+      [b, W]; ``timestep_pad_mask`` bool [b, W], False before the episode, where the first step is repeated, and where
+      ``history_dropout`` of the frames drops all images; ``task_completed`` bool [b, W, H]; ``pad_mask_dict`` with bool
+      [b, W] by key; with ``proprio`` also ``proprio`` float32 [b, W, 7], the space ``eef``.
     - ``task``: ``language_instruction``, an array of b bytes; ``pad_mask_dict`` with bool [b] by key; with ``goals``
       also ``image_<camera>`` uint8 [b, height, width, 3] and ``timestep`` int32 [b].
     - ``action`` float32 [b, W, H, 7], in the space ``oxe``, of mean 0 and standard deviation 1 but for the gripper.
       Steps beyond the episode repeat the last action.
     - ``action_pad_mask`` bool [b, W, H, 7], False where ``task_completed``: as in Octo, from two steps after the goal.
     - ``dataset_name``: array of b bytes.
+    - ``action_delay``, ``action_prefix_mask``: as of ``make_loader``, if the action has a ``max_delay``, which needs
+      ``window_size=1``.
 
     With ``goals`` each row keeps either its goal images (with ``keep_image_prob``, or if it has no instruction) or its
     instruction. The goal is a random later step, or t if the drawn step has no action or t is the last step; Octo may
@@ -133,6 +135,8 @@ class ToOcto(Conversion):
         names: Names of the datasets.
         dropped: Count of the steps that are cut off at either end of an episode, int64 [datasets, 2].
         seed: Seed of the choice between goal and instruction.
+        drops_history: Whether some samples have black frames before t.
+        drops_state: Whether some samples have no state.
     """
 
     cameras: tuple[str, ...]
@@ -142,6 +146,8 @@ class ToOcto(Conversion):
     names: tuple[bytes, ...] = ()
     dropped: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     seed: int = 0
+    drops_history: bool = False
+    drops_state: bool = False
 
     def bind(self, data: OpenMixture) -> ToOcto:
         """Return the conversion with the datasets of a loader; raise ArgumentError for data that do not fit."""
@@ -157,6 +163,8 @@ class ToOcto(Conversion):
             names=tuple(name.encode() for name in data.names),
             dropped=np.array(dropped, np.int64),
             seed=data.sample_spec.seed,
+            drops_history=data.spec.history_dropout is not None,
+            drops_state=data.spec.state_dropout is not None,
         )
 
     def map(self, batch: Batch) -> Batch:
@@ -178,12 +186,17 @@ class ToOcto(Conversion):
             state, mask = (batch[key].reshape(num_rows, width, -1) for key in ("state", "state_mask"))
             filled, _ = repeat_edges(state, mask)
             observation["proprio"], masks["proprio"] = take_steps(filled, step_numbers), all_valid
+            if self.drops_state:
+                masks["proprio"] = all_valid & mask.any(axis=(1, 2))[:, None]
         task, goal_step = self._task(batch, images, present, first_step, last_step)
         # An action completes the task two steps after the goal.
         action_steps = history[:, :, None] + np.arange(action_horizon)
         completed = action_steps - 2 >= goal_step[:, None, None]
+        is_observed = history >= first_step[:, None]
+        if self.drops_history:
+            is_observed = is_observed & np.any([mask[:, :width] for mask in present.values()], axis=0)
         observation |= {
-            "timestep_pad_mask": history >= first_step[:, None],
+            "timestep_pad_mask": is_observed,
             "pad_mask_dict": masks,
             "task_completed": completed,
         }
@@ -197,6 +210,7 @@ class ToOcto(Conversion):
             "action": take_steps(filled, action_numbers),
             "action_pad_mask": mask.any(axis=1)[:, None, None, :] & ~completed[..., None],
             "dataset_name": np.array([self.names[number] for number in batch["dataset"].tolist()], object),
+            **delay_of(batch),
         }
 
     def _images(

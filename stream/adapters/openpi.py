@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from stream.adapters.chunks import check_dims, pad_dims, repeat_edges
+from stream.adapters.aloha import AdaptToPi
+from stream.adapters.chunks import check_dims, check_equal_dims, delay_of, pad_dims, repeat_edges
 from stream.adapters.sample import (
     Conversion,
     TrainerSample,
@@ -62,6 +64,7 @@ def sample(
     image_size: tuple[int, int] = (224, 224),
     cameras: Mapping[str, str | Sequence[str] | None] | None = None,
     use_delta_joint_actions: bool = False,
+    adapt_to_pi: bool = False,
     normalize: bool | str | Path | Normalize = True,
     tokenizer: Any = None,
 ) -> TrainerSample:
@@ -71,8 +74,9 @@ def sample(
     - ``image_mask``: dict of bool [b], False for a camera that the dataset lacks; for pi0-FAST always True.
     - ``state`` float32 [b, action_dim] and ``actions`` float32 [b, action_horizon, action_dim], normalised, then padded
       with zeros; without padding for pi0-FAST. Steps beyond the episode repeat the last action.
+    - ``action_delay``, ``action_prefix_mask``: as of ``make_loader``, if the action has a ``max_delay``.
     - ``prompt``: list of str; with a tokenizer ``tokenized_prompt`` int32 [b, L] and ``tokenized_prompt_mask`` bool
-      [b, L] instead.
+      [b, L] instead, and for pi0-FAST ``token_ar_mask`` int32 [b, L] and ``token_loss_mask`` bool [b, L].
 
     All members need the same dimensions; several robots need a space, such as
     ``replace(sample.action, space="eef_delta")`` and ``replace(sample.state, space="eef")``.
@@ -85,9 +89,8 @@ def sample(
     ``replace(sample.select, keep_ranges=path)``.
 
     Sources: ``src/openpi/models/model.py`` (keys), ``training/config.py`` and ``transforms.py`` (order of transforms),
-    ``training/droid_rlds_dataset.py`` (tails), ``scripts/compute_norm_stats.py``. Not done: pi0-FAST's action tokens,
-    which openpi's ``TokenizeFASTInputs`` makes of this batch; augmentation, which openpi's model does on the device;
-    and the signs and grippers of ``adapt_to_pi``, which are those of one robot, ALOHA, and in part not linear.
+    ``training/droid_rlds_dataset.py`` (tails), ``scripts/compute_norm_stats.py``. Not done: augmentation, which
+    openpi's model does on the device.
 
     Args:
         preset: Model, or model and ``_droid``. pi0 is normalised by mean and standard deviation, the others by the
@@ -99,12 +102,16 @@ def sample(
         cameras: Camera of each image, by role or name; several to draw one from; or None for a black image. By default
             ``CAMERAS``, black where no dataset stores the camera.
         use_delta_joint_actions: Whether actions are relative to the state, as ``DeltaActions`` makes them: joints and
-            positions are subtracted, grippers stay. Statistics are those of relative chunks with repeated tails, as
-            openpi counts them; those of absolute actions are of single steps, each once.
+            positions are subtracted, grippers stay.
             ``loader.normalize.denormalize(actions, dataset=..., state=...)`` gives commands.
-        normalize: True takes statistics of all members together, by their weights. Give the path of a
-            ``norm_stats.json``, a ``stream.Normalize``, or False for raw values.
-        tokenizer: An object with openpi's ``tokenize(prompt, state)``, such as its ``PaligemmaTokenizer``.
+        adapt_to_pi: Whether action and state are those of ALOHA, of 14 dimensions, and get the signs and grippers of
+            the pi models, as in ``LeRobotAlohaDataConfig``. On the robot, give
+            ``state=aloha.adapt_state(state)`` to ``denormalize``, and its result to ``aloha.restore_actions``.
+        normalize: True takes statistics of all members together, by their weights. Those of actions are of all chunks
+            with repeated tails, as openpi counts them. Give the path of a ``norm_stats.json``, a ``stream.Normalize``,
+            or False for raw values.
+        tokenizer: An object with openpi's ``tokenize(prompt, state)``, such as its ``PaligemmaTokenizer``; for pi0-FAST
+            with its ``tokenize(prompt, state, actions)``, such as ``stream.adapters.pi0_fast.FastTokenizer``.
 
     Raises:
         ArgumentError: An argument is wrong. ``make_loader`` raises it if a vector has more dimensions than the model.
@@ -112,10 +119,8 @@ def sample(
     check_preset(preset, get_args(Preset))
     is_droid = preset.endswith("_droid")
     model: Any = preset.removesuffix("_droid")
-    if tokenizer is not None and model == "pi0_fast":
-        raise ArgumentError(
-            "tokenizer: pi0_fast tokenises actions too; take the prompt, and openpi's TokenizeFASTInputs"
-        )
+    if tokenizer is not None:
+        _check_tokenizer(tokenizer, model)
     default_horizon = 16 if is_droid else 50
     action_horizon = default_horizon if action_horizon is None else action_horizon
     action_horizon = check_whole_number("action_horizon", action_horizon, least=1)
@@ -132,6 +137,13 @@ def sample(
     action = Vector(action_horizon, columns=action_columns)
     if use_delta_joint_actions:
         action = replace(action, relative_to="state")
+    method = "openpi_pi0" if model == "pi0" else "openpi_pi05"
+    settings: dict[str, Any] = {"method": method, "per": "mixture", "tails": "repeat"}
+    adapts: tuple[AdaptToPi, ...] = ()
+    if adapt_to_pi:
+        # Statistics after a transform are of what the batch holds, so it holds the repeated tails.
+        action, adapts = replace(action, edges="repeat"), (AdaptToPi(),)
+        settings |= {"statistics": "transformed", "transforms": adapts}
     return TrainerSample(
         frames=Frames(
             [0],
@@ -146,10 +158,8 @@ def sample(
         language=DROID_TEXTS if is_droid else "language",
         select=Select(where=DROID_SUCCESS) if is_droid else Select(),
         transforms=(
-            *choose_normalize(
-                normalize,
-                {"method": "openpi_pi0" if model == "pi0" else "openpi_pi05", "per": "mixture", "tails": "repeat"},
-            ),
+            *adapts,
+            *choose_normalize(normalize, settings),
             ToOpenpi(tuple(camera_by_image), shape, action_dim, model != "pi0_fast", model == "pi05", tokenizer),
         ),
     )
@@ -178,8 +188,10 @@ class ToOpenpi(Conversion):
     def bind(self, data: OpenMixture) -> ToOpenpi:
         """Check that the data of a loader fit the model; raise ArgumentError if they do not."""
         loaded = [name for name in self.views if f"frames/{name}" in [camera.frames for camera in data.cameras]]
-        check_data(data, ("action", "state", "language"), cameras=loaded or self.views)
+        check_data(data, ("action", "state", "language"), cameras=loaded or self.views, takes_slots=True)
         check_dims(data, self.dims)
+        if self.tokenizer is not None and not self.pads:
+            check_equal_dims(data)
         return self
 
     def map(self, batch: Batch) -> Batch:
@@ -195,14 +207,34 @@ class ToOpenpi(Conversion):
             masks = dict.fromkeys(masks, ~never_valid)
         actions, _ = repeat_edges(batch["action"], batch["action_mask"])
         state = batch["state"]
-        prompts = self._prompts(batch["language"], state)
+        prompts = self._prompts(batch["language"], state, actions)
         if self.pads:
             state, actions = pad_dims(state, self.dims), pad_dims(actions, self.dims)
-        return {"image": images, "image_mask": masks, "state": state, "actions": actions, **prompts}
+        converted = {"image": images, "image_mask": masks, "state": state, "actions": actions, **prompts}
+        return converted | delay_of(batch)
 
-    def _prompts(self, texts: list[str], state: np.ndarray) -> Batch:
+    def _prompts(self, texts: list[str], state: np.ndarray, actions: np.ndarray) -> Batch:
         if self.tokenizer is None:
             return {"prompt": texts}
-        states_or_none = list(state) if self.tokenizes_state else [None] * len(texts)
-        tokens, masks = zip(*map(self.tokenizer.tokenize, texts, states_or_none), strict=True)
-        return {"tokenized_prompt": np.stack(tokens).astype(np.int32), "tokenized_prompt_mask": np.stack(masks) > 0}
+        if not self.pads:
+            rows = zip(*map(self.tokenizer.tokenize, texts, state, actions), strict=True)
+            tokens, masks, is_causal, has_loss = map(np.stack, rows)
+            more = {"token_ar_mask": is_causal.astype(np.int32), "token_loss_mask": has_loss > 0}
+        else:
+            states_or_none = list(state) if self.tokenizes_state else [None] * len(texts)
+            tokens, masks = map(np.stack, zip(*map(self.tokenizer.tokenize, texts, states_or_none), strict=True))
+            more = {}
+        return {"tokenized_prompt": tokens.astype(np.int32), "tokenized_prompt_mask": masks > 0, **more}
+
+
+def _check_tokenizer(tokenizer: Any, model: Model) -> None:
+    """Raise ArgumentError if an object does not tokenise what a model takes."""
+    arguments = ("prompt", "state", "actions") if model == "pi0_fast" else ("prompt", "state")
+    try:
+        inspect.signature(tokenizer.tokenize).bind(*arguments)
+    except (AttributeError, TypeError):
+        example = "stream.adapters.pi0_fast.FastTokenizer" if model == "pi0_fast" else "openpi's PaligemmaTokenizer"
+        raise ArgumentError(
+            f"tokenizer={tokenizer!r:.100}; {model} takes an object with tokenize({', '.join(arguments)}), such as "
+            f"{example}"
+        ) from None

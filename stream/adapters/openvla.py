@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from stream.adapters.chunks import delay_of
 from stream.adapters.sample import NO_VECTOR, Conversion, TrainerSample, check_data, check_preset, with_known_arguments
 from stream.base.arguments import check_whole_number
 from stream.sample.frames import Frames, check_size
@@ -142,4 +143,4 @@ class ToOpenvla(Conversion):
             converted["image_wrist"] = batch["frames/wrist"][:, 0]
         if self.proprio:
             converted["proprio"] = batch["state"]
-        return converted
+        return converted | delay_of(batch)

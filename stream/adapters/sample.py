@@ -89,18 +89,26 @@ def with_known_arguments(function: Callable[_P, TrainerSample]) -> Callable[_P, 
     return call
 
 
-def check_data(mixture: OpenMixture, needs: Sequence[Need], *, cameras: Sequence[str]) -> None:
+def check_data(
+    mixture: OpenMixture, needs: Sequence[Need], *, cameras: Sequence[str], takes_slots: bool = False
+) -> None:
     """Raise ArgumentError for data that a conversion does not fit.
 
     Args:
         mixture: Data of a loader.
         needs: Values that batches, and of the vectors every dataset, must have.
         cameras: Names of the cameras that batches must have.
+        takes_slots: Whether the trainer takes vectors in a layout of the caller's.
     """
     spec = mixture.sample_spec
     for name in needs:
         if getattr(spec, name) is None:
             raise ArgumentError(f"{name}=None, and this trainer takes it; keep the {name} of its sample")
+    for vector_name in () if takes_slots else mixture.spec.slots:
+        raise ArgumentError(
+            f"{vector_name}=Vector(slots={getattr(spec, vector_name).slots!r:.60}): this trainer's code lays its "
+            "vectors out itself; leave slots out"
+        )
     if depth := [camera.frames for camera in mixture.cameras if camera.is_depth]:
         raise ArgumentError(f"cameras: {', '.join(depth)}: this trainer takes pictures of colour; leave depth out")
     available = [camera.frames for camera in mixture.cameras]

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Iterable
 from importlib import import_module
+from numbers import Real
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -187,6 +188,18 @@ def check_whole_number(argument: str, value: Any, *, least: int | None) -> int:
         bound = "" if least is None else f" >= {least}"
         raise ArgumentError(f"{argument}={value!r:.100}; expected a whole number{bound}")
     return number
+
+
+def check_probability(argument: str, value: Any) -> float:
+    """Return a number from 0 to 1 of any type as float; raise ArgumentError if it is not one.
+
+    >>> check_probability("dropout", 1)
+    1.0
+    """
+    is_number = isinstance(value, Real)
+    if not is_number or isinstance(value, bool) or not 0 <= value <= 1:
+        raise ArgumentError(f"{argument}={value!r:.100}; expected a probability from 0 to 1")
+    return float(value)
 
 
 def check_choice(argument: str, value: Any, choices: Collection[Any]) -> None:

@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from yaml.composer import Composer
 
-from stream.base.errors import closest
+from stream.base.errors import ArgumentError, closest
 from stream.base.reading import read_limited
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -102,3 +102,19 @@ def read_yaml(config_path: Path) -> Any:
     # RecursionError: nested too deeply. ValueError: too large, not UTF-8, or a path that no file can have.
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"not a YAML file ({' '.join(str(error).split())[:200]})") from None
+
+
+def read_given_yaml(path: Path, *, noun: str, context: str = "") -> Any:
+    """Return the content of a YAML file that a caller named; raise ArgumentError if it is not one.
+
+    Args:
+        path: Path of the file.
+        noun: What the file describes, such as a mixture.
+        context: Text in front of the message.
+    """
+    try:
+        return read_yaml(path)
+    except OSError as error:
+        raise ArgumentError(f"{context}{path}: cannot be read ({error.strerror}); give a {noun}'s YAML file") from None
+    except ValueError as error:
+        raise ArgumentError(f"{context}{path}: {error}") from None

@@ -22,6 +22,8 @@ class ValueObject:
 
     positional: ClassVar[str] = ""
     """Field that the class takes without its name."""
+    named: ClassVar[frozenset[str]] = frozenset()
+    """Fields that a mapping named, of an object that ``of`` made from it: a member of a mixture may name a default."""
 
     @classmethod
     def of(cls, argument: str, value: Any) -> Self:
@@ -40,7 +42,9 @@ class ValueObject:
         if content is None or value is None:
             raise ArgumentError(f"{argument}={value!r:.100}; expected stream.{cls.__name__}(...), or a mapping of it")
         try:
-            return cls(**{str(field): field_value for field, field_value in content.items()})
+            made = cls(**{str(field): field_value for field, field_value in content.items()})
+            made._set(named=frozenset(map(str, content)))
+            return made
         except ArgumentError as error:
             raise ArgumentError(f"{argument}: {error}") from None
 
@@ -56,9 +60,11 @@ class ValueObject:
         return f"{type(self).__name__}({', '.join(arguments)})"
 
     def chosen(self) -> dict[str, Any]:
-        """Return the fields that differ from their defaults."""
+        """Return the fields that differ from their defaults, or that a mapping named."""
         return {
-            field.name: value for field in _fields(self) if (value := getattr(self, field.name)) != _default_of(field)
+            field.name: value
+            for field in _fields(self)
+            if (value := getattr(self, field.name)) != _default_of(field) or field.name in self.named
         }
 
     def to_json(self) -> dict[str, Any]:

@@ -188,6 +188,28 @@ class Pixels(abc.ABC):
     def merge(self, hue: Any, saturation: Any, value: Any) -> Any:
         """Return the frames of a hue, saturation and value; the hue may be beyond a turn."""
 
+    @abc.abstractmethod
+    def warp(self, frames: Any, matrices: Any) -> Any:
+        """Return frames resampled, black beyond their edge."""
+
+
+def augment_pixels(augment: Augment, frames: Any, matrices: Any, colours: Mapping[str, Any], pixels: Pixels) -> Any:
+    """Return frames after all operations.
+
+    Args:
+        augment: Operations, and their order.
+        frames: float32 in [0, 1], one frame [H, W, 3] or several [n, H, W, 3]; they may be overwritten.
+        matrices: Source of each pixel, float64 [2, 3] or [n, 2, 3]; None if no pixel is moved.
+        colours: Amount by operation; a number, or for several frames [n, 1, 1, 1].
+        pixels: Operations on these arrays.
+    """
+    if matrices is not None and augment.geometry == "first":
+        frames = pixels.warp(frames, matrices)
+    frames = adjust_colours(str(augment.library), frames, colours, pixels)
+    if matrices is not None and augment.geometry == "last":
+        frames = pixels.warp(frames, matrices)
+    return frames
+
 
 def adjust_colours(library: str, frames: Any, amounts: Mapping[str, Any], pixels: Pixels) -> Any:
     """Return frames with other colours, by the formulas of a library.
@@ -385,14 +407,8 @@ class HostAugmenter:
         }
         if (matrix is None and not colours) or not (frame[0].any() or frame.any()):
             return
-        augment, pixels = self._augmentation.augment, self._pixels
-        changed = pixels.load(frame)
-        if matrix is not None and augment.geometry == "first":
-            changed = pixels.warp(changed, matrix)
-        changed = adjust_colours(str(augment.library), changed, colours, pixels)
-        if matrix is not None and augment.geometry == "last":
-            changed = pixels.warp(changed, matrix)
-        pixels.save(changed, frame)
+        pixels = self._pixels
+        pixels.save(augment_pixels(self._augmentation.augment, pixels.load(frame), matrix, colours, pixels), frame)
 
     def _changes(self, name: str, amount: float) -> bool:
         # The slope of augmax's contrast is 1 where its amount is 0.
@@ -406,10 +422,10 @@ def source_indices(matrix: Any, height: int, width: int, xp: Any) -> tuple[Any, 
     Args:
         matrix: float64 [2, 3].
         height, width: Size of the frame.
-        xp: numpy or torch, which give the same indices.
+        xp: numpy, jax.numpy or torch, which give the same indices.
     """
     # torch makes a tensor on the device of the matrix.
-    device = {} if xp is np else {"device": matrix.device}
+    device = {"device": matrix.device} if xp.__name__ == "torch" else {}
     rows, columns = xp.arange(height, **device)[:, None], xp.arange(width, **device)[None, :]
     column, row = (
         xp.floor(matrix[axis, 0] * columns + matrix[axis, 1] * rows + (matrix[axis, 2] + 0.5)) for axis in (0, 1)

@@ -183,8 +183,9 @@ def space_vector(dataset: Dataset, vector_name: VectorName, space: SpaceName) ->
     fields = dataset.fields.spaces.get(space)
     names = fields.names(space, vector_name) if fields else ()
     moving_kind = "displacement" if space == "eef_delta" else "absolute"
-    kinds = tuple("absolute" if dim_name == "gripper" else moving_kind for dim_name in names)
-    quantities = tuple("gripper" if dim_name == "gripper" else "" for dim_name in names)
+    kinds = tuple("absolute" if "gripper" in dim_name else moving_kind for dim_name in names)
+    # Of two arms they are called left_gripper and right_gripper.
+    quantities = tuple("gripper" if "gripper" in dim_name else "" for dim_name in names)
     if space == "joint":
         quantities = tuple(quantity or "joint_position" for quantity in quantities)
     elif space == "eef" and len(names) > 6:

@@ -106,6 +106,7 @@ class FrameFinder:
         first_record: np.ndarray,
         frame_steps: np.ndarray,
         valid: np.ndarray,
+        dropped: np.ndarray | None = None,
     ) -> tuple[Frames, np.ndarray | None]:
         """Return the records of a batch, and its missing frames.
 
@@ -116,6 +117,7 @@ class FrameFinder:
             first_record: First record of the episode of each row, int64 [b].
             frame_steps: Steps of the frames, int64 [b, F].
             valid: Mask of the rows that the index describes, bool [b]; others have no records.
+            dropped: Mask of the frames that dropout makes black, bool [b, F], or None. Pairs have none.
 
         Returns:
             Records; bool [b, C, F], True for frames without a picture in the layout ``frames``, or None if no row has
@@ -125,6 +127,8 @@ class FrameFinder:
         if is_pair.all():
             return self._find_pairs(rows, sample_steps, frame_steps), None
         absent = self._absent[rows.member]
+        if dropped is not None:
+            absent = absent | dropped[:, None]
         requested = ~absent & (valid & ~is_pair)[:, None, None]
         # The layout ``frames`` stores an episode camera after camera, with one record a step.
         camera_index = self._choose_cameras(rows)

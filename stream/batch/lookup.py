@@ -18,6 +18,7 @@ from stream.format.index import SplitIndex
 from stream.format.names import TableKind
 from stream.order.rows import Rows
 from stream.sample.relative import RelativeVector
+from stream.sample.slots import SlotWriter
 
 _MOST_TEXTS = 1 << 16
 """Instructions that stay decoded."""
@@ -110,6 +111,7 @@ class Lookup:
         }
         self._reducer = Reducer(spec) if spec.reduction and spec.actions else None
         self._interval_positions = interval_positions(spec.windows) if spec.has_intervals else None
+        self._slot_writer = SlotWriter(spec.slots) if spec.slots else None
 
     def look_up(self, rows: Rows, arrays: Mapping[str, np.ndarray], fail: Fail) -> tuple[Frames, dict[str, list[str]]]:
         """Fill the metadata arrays of a batch.
@@ -133,6 +135,9 @@ class Lookup:
             split_index = spec.splits[rows.split[row]]
             table = split_index.records if is_pairs[member[row]] else split_index.steps
             fail(row, FormatError(f"{table.path}: row {rows.record[row]} leads outside of its episodes or steps"))
+        dropped = None
+        if spec.history_dropout is not None:
+            dropped = spec.window_table.history[member] & spec.history_dropout.draw(rows.sample)[:, None]
         frames, missing = Frames([0] * (len(rows) + 1), [], [], [], [], []), None
         if self._frame_finder is not None:
             frames, missing = self._frame_finder.find(
@@ -142,6 +147,7 @@ class Lookup:
                 first_record=origin.first_record,
                 frame_steps=frame_steps,
                 valid=origin.valid,
+                dropped=dropped,
             )
         if spec.has_times:
             arrays["frame_time"][:] = (frame_steps - origin.step[:, None]) / self._rates[member][:, None]
@@ -151,8 +157,15 @@ class Lookup:
                 arrays[camera.mask][:] = is_real & self._has_camera[camera_number, member][:, None]
                 if missing is not None:
                     arrays[camera.mask][missing[:, camera_number]] = False
+                if dropped is not None:
+                    arrays[camera.mask][dropped] = False
         arrays["offset"][:] = frame_steps[np.arange(len(rows)), self._last_frame[member]] - origin.step
-        return frames, self._describe(rows, origin, arrays, frame_steps)
+        if self._slot_writer is None:
+            return frames, self._describe(rows, origin, arrays, frame_steps)
+        in_dims = self._slot_writer.open(arrays)
+        texts_by_key = self._describe(rows, origin, in_dims, frame_steps)
+        self._slot_writer.write(in_dims, arrays, member)
+        return frames, texts_by_key
 
     def _describe(
         self, rows: Rows, origin: Origin, arrays: Mapping[str, np.ndarray], frame_steps: np.ndarray
@@ -178,6 +191,10 @@ class Lookup:
             windows[vector_name] = reader.read(rows, origin, values, mask)
         if self._is_filled_by_split:
             self._fill_by_split(rows, origin, arrays, texts_by_key, windows)
+        if spec.delay is not None:
+            delays = spec.delay.draw(rows.member, rows.sample)
+            arrays["action_delay"][:] = delays
+            arrays["action_prefix_mask"][:] = np.arange(spec.action_span.longest) < delays[:, None]
         for vector_name, conversions in spec.relative.items():
             self._convert(conversions, rows.member, windows, vector_name, arrays)
         if "action" in windows and not self._is_final["action"] and "action" not in spec.relative:
@@ -242,7 +259,7 @@ class Lookup:
             split_index = spec.splits[split_number]
             split_rows = np.flatnonzero(rows.split == split_number)
             for vector_name, window in windows.items():
-                self._fill_chosen(vector_name, window, split_index, split_rows, origin)
+                self._fill_chosen(vector_name, window, split_index, split_rows)
             table_rows: dict[TableKind, np.ndarray] = {
                 "records": rows.record[split_rows],
                 "steps": origin.steps_row[split_rows],
@@ -263,21 +280,13 @@ class Lookup:
                     )
 
     def _fill_chosen(
-        self,
-        vector_name: str,
-        window: VectorWindow,
-        split_index: SplitIndex,
-        split_rows: np.ndarray,
-        origin: Origin,
+        self, vector_name: str, window: VectorWindow, split_index: SplitIndex, split_rows: np.ndarray
     ) -> None:
         """Fill the rows of a split with a vector whose columns a caller chose."""
-        vector, first_step = (
-            self._vectors[vector_name][split_index.member],
-            self._readers[vector_name].firsts[split_index.member],
-        )
+        vector = self._vectors[vector_name][split_index.member]
         for step in range(window.values.shape[1]) if vector.chosen else ():
             inside_rows = split_rows[window.inside[split_rows, step]]
-            values, valid = vector.take(split_index.steps, origin.steps_row[inside_rows] + first_step + step)
+            values, valid = vector.take(split_index.steps, window.steps_rows[inside_rows, step])
             window.values[inside_rows, step, : vector.size] = values
             window.mask[inside_rows, step, : vector.size] &= valid
 

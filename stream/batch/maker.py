@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stream.base.errors import StreamError
+from stream.base.errors import ArgumentError, StreamError
 from stream.batch.assemble import Assembler, BatchResult, PendingBatch
 from stream.batch.layout import Layout
 from stream.batch.spec import Batch, BatchSpec
@@ -54,6 +54,7 @@ class BatchMaker:
         self.setup = setup
         self.assembler = Assembler(setup.spec, decode=setup.decode, threads=setup.threads, augments=setup.augments)
         self.layout = Layout(self.assembler.fields, num_rows=setup.rows, header=setup.rows * ROW_TYPE.itemsize)
+        self._num_before_dropout = _num_before_dropout(setup.transforms)
 
     @property
     def asks_ahead(self) -> bool:
@@ -75,8 +76,45 @@ class BatchMaker:
         result, setup = self.assembler.assemble(rows, arrays, pending), self.setup
         batch, result.batch = result.batch, {}
         if not result.failed:
-            result.batch = apply_transforms(setup.transforms, batch, seed=setup.seed, step=step, rank=setup.rank)
+            transforms = list(setup.transforms)
+            if (dropout := setup.spec.state_dropout) is not None:
+                transforms.insert(self._num_before_dropout, DropState(dropout.draw(rows.sample)))
+            result.batch = apply_transforms(transforms, batch, seed=setup.seed, step=step, rank=setup.rank)
         return result
+
+
+def _num_before_dropout(transforms: Sequence[Any]) -> int:
+    """Return the count of transforms that see the true state: up to the last normalisation, or all without one."""
+    normalizations = [
+        number for number, transform in enumerate(transforms) if getattr(transform, "is_normalization", False)
+    ]
+    return normalizations[-1] + 1 if normalizations else len(transforms)
+
+
+@dataclass(frozen=True, eq=False)
+class DropState:
+    """A transform of one batch, whose dropped states become 0 with mask False.
+
+    Attributes:
+        dropped: Mask of the rows, bool [b].
+    """
+
+    dropped: np.ndarray
+
+    def map(self, element: Batch) -> Batch:
+        """Return the batch; raise ArgumentError if a transform has removed the state."""
+        vectors = {}
+        for key in ("state", "state_mask"):
+            values = element.get(key)
+            if not isinstance(values, np.ndarray) or len(values) != len(self.dropped):
+                raise ArgumentError(
+                    f"state=Vector(dropout=...): a transform returned {type(values).__name__} as {key}; expected the "
+                    f"array of {len(self.dropped)} rows. Put a normalisation in front of this transform, which then "
+                    "gets the dropped state, or draw in it from stream.row_random"
+                )
+            vectors[key] = values.copy()
+            vectors[key][self.dropped] = 0
+        return {**element, **vectors}
 
 
 def apply_transforms(transforms: Sequence[Any], batch: Batch, *, seed: int, step: int, rank: int) -> Batch:
@@ -87,13 +125,13 @@ def apply_transforms(transforms: Sequence[Any], batch: Batch, *, seed: int, step
     Raises:
         TypeError: A transform does not return a dict.
     """
-    if not transforms:
-        return batch
-    random_generator = np.random.default_rng((seed % 2**63, step, rank))
+    random_generator = None
     for transform in transforms:
-        batch = (
-            transform.random_map(batch, random_generator) if hasattr(transform, "random_map") else transform.map(batch)
-        )
+        if hasattr(transform, "random_map"):
+            random_generator = random_generator or np.random.default_rng((seed % 2**63, step, rank))
+            batch = transform.random_map(batch, random_generator)
+        else:
+            batch = transform.map(batch)
         if not isinstance(batch, dict):
             raise TypeError(f"transform {transform!r} returned {type(batch).__name__}, expected the batch as a dict")
     return batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,9 @@ from stream.batch.columns import Column
 from stream.batch.vectors import DatasetVector, check_reduction
 from stream.format.index import SplitIndex
 from stream.format.names import VECTORS, DerivedName, Layout, TableKind, VectorName
+from stream.sample.dropout import Delay, Dropout
 from stream.sample.relative import RelativeVector
+from stream.sample.slots import Slots
 from stream.sample.vector import Reduction
 from stream.sample.window import StepSpan, Window, WindowTable
 
@@ -51,6 +53,7 @@ class BatchSpec:
         has_intervals: True if actions are those between successive frames.
         has_times: True if batches have the times of the frames.
         action_span, state_span: Steps of the actions and states of a sample.
+        repeated_edges: Vectors whose steps beyond the episode repeat its first or last one.
         state_has_steps: True if the state has a dimension of steps.
         has_language: True if batches have the language of a sample.
         languages: Columns of texts, one of which is the language of a sample; empty for the column of the format.
@@ -58,6 +61,11 @@ class BatchSpec:
         num_samples: Samples of all passes together, None without an end. Later rows are padding.
         neighbours: Records that one read takes from an object store, as their samples are drawn together.
         augmentation: Augmentation of the frames, or None.
+        state_dropout: Dropout of the state, or None.
+        history_dropout: Dropout of the frames before t, or None.
+        delay: Delay of the actions, or None.
+        slots: Slots of each member's vector, by vector, of those in a layout. ``actions`` and ``states`` are the
+            vectors in front of it.
     """
 
     datasets: tuple[str, ...]
@@ -82,6 +90,7 @@ class BatchSpec:
     has_times: bool
     action_span: StepSpan
     state_span: StepSpan
+    repeated_edges: tuple[VectorName, ...]
     state_has_steps: bool
     has_language: bool
     languages: tuple[Column, ...]
@@ -89,16 +98,31 @@ class BatchSpec:
     num_samples: int | None = None
     neighbours: int = 1
     augmentation: Augmentation | None = None
+    state_dropout: Dropout | None = None
+    history_dropout: Dropout | None = None
+    delay: Delay | None = None
+    slots: Mapping[VectorName, tuple[Slots, ...]] = field(default_factory=dict)
 
     @cached_property
     def action_size(self) -> int:
-        """Dimensions of the largest action, A."""
-        return max((vector.size for vector in self.actions), default=0)
+        """Numbers of an action, A: dimensions of the largest, or numbers of the layout."""
+        return self._size("action")
 
     @cached_property
     def state_size(self) -> int:
-        """Dimensions of the largest state, S."""
-        return max((vector.size for vector in self.states), default=0)
+        """Numbers of a state, S: dimensions of the largest, or numbers of the layout."""
+        return self._size("state")
+
+    def _size(self, vector_name: VectorName) -> int:
+        if slots := self.slots.get(vector_name):
+            return slots[0].size
+        return max((vector.size for vector in self.vectors(vector_name)), default=0)
+
+    def dim_names(self, vector_name: VectorName) -> tuple[tuple[str, ...], ...]:
+        """Return the names of each member's numbers; empty texts in a layout where the member has none."""
+        names = tuple(vector.names for vector in self.vectors(vector_name))
+        slots = self.slots.get(vector_name)
+        return tuple(slot.names(name) for slot, name in zip(slots, names, strict=True)) if slots else names
 
     def vectors(self, vector_name: VectorName) -> tuple[DatasetVector, ...]:
         """Return the action or the state of each member."""
@@ -115,7 +139,7 @@ class BatchSpec:
     def span_of(self, vector_name: str) -> StepSpan:
         """Return the steps of a vector that is read."""
         if vector_name == "reference":
-            return StepSpan((0,) * len(self.datasets), (1,) * len(self.datasets))
+            return StepSpan.of_one(len(self.datasets))
         return self.action_span if vector_name == "action" else self.state_span
 
     @property
@@ -174,6 +198,8 @@ class BatchSpec:
         fields["dataset"] = ("i4", ())
         if self.actions:
             fields |= {"action": ("f4", self._action_shape), "action_mask": ("?", self._action_shape)}
+        if self.delay is not None:
+            fields |= {"action_delay": ("i4", ()), "action_prefix_mask": ("?", (self.action_span.longest,))}
         if self.states:
             state_shape = (self.state_span.longest, self.state_size) if self.state_has_steps else (self.state_size,)
             fields |= {"state": ("f4", state_shape), "state_mask": ("?", state_shape)}

@@ -40,12 +40,15 @@ class VectorWindow(NamedTuple):
     Attributes:
         values: float32 [b, ..., W, size], 0 where ``mask`` is False.
         mask: Mask of the values, bool [b, ..., W, size].
-        inside: Mask of the steps that are in the window of their member and in their episode, bool [b, ..., W].
+        inside: Mask of the steps that are in the window of their member and in their episode, or repeat one of its
+            edges, bool [b, ..., W].
+        steps_rows: Row of each step in ``steps``, int64 [b, ..., W]; only those in ``inside`` exist.
     """
 
     values: np.ndarray
     mask: np.ndarray
     inside: np.ndarray
+    steps_rows: np.ndarray
 
 
 class VectorReader:
@@ -53,6 +56,7 @@ class VectorReader:
 
     Attributes:
         firsts: First step of each member's window, from t, int64 [M].
+        strides: Steps of the episode from one step of the window to the next, int64 [M].
         longest: Steps of the longest window, W.
         size: Dimensions of the largest vector.
     """
@@ -60,7 +64,9 @@ class VectorReader:
     def __init__(self, spec: BatchSpec, mapped_index: MappedIndex, vector_name: str) -> None:
         self._index = mapped_index
         vectors, span = spec.read_vectors[vector_name], spec.span_of(vector_name)
-        self.firsts, self.longest = np.array(span.firsts, np.int64), span.longest
+        self.firsts, self.strides = np.array(span.firsts, np.int64), np.array(span.strides, np.int64)
+        self.longest = span.longest
+        self._repeats_edges = vector_name in spec.repeated_edges
         self._is_used = np.arange(span.longest) < np.array(span.lengths)[:, None]  # [M, W]
         vector_sizes = np.array([vector.size for vector in vectors])
         self.size = int(max(vector_sizes))
@@ -75,15 +81,18 @@ class VectorReader:
 
     def read(self, rows: Rows, origin: Origin, values: np.ndarray, mask: np.ndarray) -> VectorWindow:
         """Fill the arrays with the windows of some rows; chosen columns are 0, with the mask of the derived one."""
-        firsts, offsets = self.firsts[rows.member], np.arange(self.longest)
-        step_numbers = (origin.step + firsts)[:, None] + offsets
+        distances = self.firsts[rows.member][:, None] + self.strides[rows.member][:, None] * np.arange(self.longest)
+        if self._repeats_edges:
+            last_distances = origin.num_steps - 1 - origin.step
+            distances = np.clip(distances, -origin.step[:, None], last_distances[:, None])
+        step_numbers = origin.step[:, None] + distances
         inside = (step_numbers >= 0) & (step_numbers < origin.num_steps[:, None]) & self._is_used[rows.member]
         np.logical_and(inside[:, :, None], self._has_dim[rows.member][:, None], out=mask)
 
         # The numbers of a step follow one another, and so do the steps of an episode.
         row_widths = self._widths[rows.split]
-        window_start = self._starts[rows.split] + (origin.steps_row + firsts) * row_widths
-        step_start = window_start[:, None] + offsets * row_widths[:, None]
+        steps_rows = origin.steps_row[:, None] + distances
+        step_start = self._starts[rows.split][:, None] + steps_rows * row_widths[:, None]
         number_index = step_start[:, :, None] + self._dims
         # Masked values are number 0 of the region, which is 0.
         number_index *= mask
@@ -92,7 +101,7 @@ class VectorReader:
             # In a canonical space a NaN is a number that the step does not have.
             mask &= ~np.isnan(values) | (row_widths == 0)[:, None, None]
             values[~mask] = 0
-        return VectorWindow(values, mask, inside)
+        return VectorWindow(values, mask, inside, steps_rows)
 
 
 def interval_positions(windows: Sequence[Window]) -> np.ndarray:
@@ -128,7 +137,8 @@ def cut_intervals(
     exists = (positions >= 0) & (steps >= frame_steps[:, :-1, None]) & (steps < frame_steps[:, 1:, None])
     inside = window.inside[row_numbers, positions] & exists
     mask = window.mask[row_numbers, positions] & exists[..., None]
-    return VectorWindow(np.where(mask, window.values[row_numbers, positions], 0), mask, inside)
+    values = np.where(mask, window.values[row_numbers, positions], 0)
+    return VectorWindow(values, mask, inside, window.steps_rows[row_numbers, positions])
 
 
 class Reducer:
@@ -137,8 +147,9 @@ class Reducer:
     def __init__(self, spec: BatchSpec) -> None:
         assert spec.reduction is not None
         self._reduction = spec.reduction
-        self._kinds = np.array([kind_codes(vector, spec.action_size) for vector in spec.actions])
-        self._scale = np.ones((len(spec.actions), spec.action_size), np.float32)
+        num_dims = max(vector.size for vector in spec.actions)
+        self._kinds = np.array([kind_codes(vector, num_dims) for vector in spec.actions])
+        self._scale = np.ones((len(spec.actions), num_dims), np.float32)
         if spec.reduction == "sum":
             for scale, vector, rate in zip(self._scale, spec.actions, spec.rates, strict=True):
                 scale[: vector.size] = sum_scale(vector, rate)
@@ -149,7 +160,7 @@ class Reducer:
         num_intervals = int(np.prod(shape[1:], dtype=np.int64))
         # Not -1, which arrays without dimensions would leave open.
         values, mask, inside = (
-            array.reshape(len(members) * num_intervals, *array.shape[len(shape) :]) for array in window
+            array.reshape(len(members) * num_intervals, *array.shape[len(shape) :]) for array in window[:3]
         )
         if num_intervals > 1 or len(shape) > 1:
             # Repeated edges put the steps before an episode first; the reduction takes those of the episode.

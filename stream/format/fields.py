@@ -24,6 +24,11 @@ _MAX_DIMS = 2**16
 
 Kind = Literal["displacement", "velocity", "target", "absolute", "flag"]
 """Change in one step, change per second, commanded value, measured value, or a choice without a unit."""
+_Rotation = Literal["ee_rotation_euler", "ee_rotation_axis_angle", "ee_rotation_quaternion"]
+_Effort = Literal["ee_linear_velocity", "ee_angular_velocity", "ee_force", "ee_torque"]
+_Joint = Literal["joint_position", "joint_velocity", "joint_torque", "gripper", "base_position", "base_rotation"]
+Quantity = Literal["ee_position", _Rotation, "ee_pose_matrix", _Effort, _Joint, "terminate", "object", "other"]
+"""What a dimension measures or commands."""
 
 
 class Part(BaseModel):

@@ -172,6 +172,8 @@ class SampleSource:
         frames = [] if spec.frames is None else [spec.frames, *member_frames(opened.members, spec.frames)]
         random_choices = [choice for choices in frames for choice in choices.random_choices]
         random_choices += [spec.language] if len(spec.languages) > 1 else []
+        for name, vector in spec.vectors.items():
+            random_choices += [f"{name}={vector!r:.100}"] if vector.dropout or vector.has_delay else []
         if random_choices:
             raise ArgumentError(
                 f"SampleSource cannot draw {random_choices[0]!r} again in each epoch, as a sampler does not pass its "

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from stream.base.errors import ArgumentError
 from stream.base.extras import imports_of
 from stream.batch.spec import Batch, map_values
+from stream.frameworks.device_augment import choose_augmentation, iterate
+from stream.frameworks.jax_augment import JaxAugmenter
 from stream.frameworks.prefetch import Carrier, PrefetchIterator, begin, is_numeric
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader
@@ -72,7 +74,11 @@ def _check_rows(sharding: Any, num_rows: int) -> None:
 
 
 def to_devices(
-    source: Loader | LoaderIterator, sharding: jax.sharding.Sharding | None = None, *, prefetch: int = 1
+    source: Loader | LoaderIterator,
+    sharding: jax.sharding.Sharding | None = None,
+    *,
+    prefetch: int = 1,
+    augment: Literal["host", "device"] = "host",
 ) -> PrefetchIterator:
     """Return an iterator of batches with a ``jax.Array`` instead of each array of numbers.
 
@@ -86,6 +92,8 @@ def to_devices(
         sharding: Sharding over the rows, for example ``NamedSharding(mesh, PartitionSpec("data"))``. By default batches
             go to the default device of this process.
         prefetch: Batches whose transfer starts before they are requested.
+        augment: ``host`` augments frames in the workers; ``device`` on the device of each row, with the same amounts.
+            The pictures differ by at most 2 levels. An iterator as ``source`` is then closed, as its workers augment.
 
     Returns:
         A Grain iterator with ``get_state``, ``set_state`` and ``close``. Shapes and dtypes are the loader's. With a
@@ -97,8 +105,9 @@ def to_devices(
         ArgumentError: ``source`` is something else, the devices of ``sharding`` do not divide the rows, the loader has
             other ranks than ``ranks(sharding)``, or ``decode="device"``, which JAX cannot do.
     """
-    iterator = begin(source)
-    loader, run_config = iterator.loader, iterator.loader.run_config
+    plain_loader, augmentation = choose_augmentation(source, augment)
+    loader = begin(source).loader
+    run_config = loader.run_config
     if run_config.decode == "device":
         raise ArgumentError('decode="device": JAX has no JPEG decoder; take decode="host"')
     if sharding is not None:
@@ -112,18 +121,23 @@ def to_devices(
                 f"{sharding} needs {needed} in this process, and the loader has rank={run_config.rank} and "
                 f"world_size={run_config.world_size}; give make_loader(..., **stream.jax.ranks(sharding))"
             )
-    return PrefetchIterator(iterator, _OnDevices(sharding), prefetch=prefetch)
+    augmenter = None if augmentation is None else JaxAugmenter(loader.data.spec, augmentation)
+    return PrefetchIterator(iterate(source, plain_loader), _OnDevices(sharding, augmenter), prefetch=prefetch)
 
 
 class _OnDevices(Carrier):
     """Carrier to JAX's devices. Transfers need no waiting: JAX keeps the memory of a slot until it has read it."""
 
-    def __init__(self, sharding: jax.sharding.Sharding | None) -> None:
+    def __init__(self, sharding: jax.sharding.Sharding | None, augmenter: JaxAugmenter | None) -> None:
         self._sharding = sharding
+        self._augmenter = augmenter
 
     def start(self, batch: Batch) -> Batch:
         """Return the batch with its arrays on devices."""
-        return map_values(lambda batch_key, value: self._put(batch_key, value) if is_numeric(value) else value, batch)
+        moved: Batch = map_values(
+            lambda batch_key, value: self._put(batch_key, value) if is_numeric(value) else value, batch
+        )
+        return moved if self._augmenter is None else self._augmenter.apply(moved, self._augmenter.draw(batch))
 
     def _put(self, batch_key: str, value: np.ndarray) -> jax.Array:
         with jax.enable_x64(True) if batch_key == "sample" else contextlib.nullcontext():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import fields
@@ -12,13 +11,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from stream.base.arguments import check_choice, check_whole_number
+from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
 from stream.base.extras import imports_of
 from stream.batch.spec import Batch
-from stream.frameworks.prefetch import Carrier, PrefetchIterator, begin
-from stream.frameworks.torch_augment import DeviceAugmenter
+from stream.frameworks.device_augment import choose_augmentation, iterate
+from stream.frameworks.prefetch import Carrier, PrefetchIterator
+from stream.frameworks.torch_augment import TorchAugmenter
 from stream.frameworks.torch_carriers import Decoder, OnCuda, OnHost
+from stream.frameworks.torch_ranks import ranks
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader
 from stream.loader.opening import make_loader
@@ -26,36 +27,11 @@ from stream.statistics.affine import Affine, apply_tables
 
 with imports_of("torch", by="stream.torch"):
     import torch
-    import torch.distributed
     import torch.utils.data
 
 _SHARDING = frozenset({"DataLoaderDispatcher", "DataLoaderShard", "IterableDatasetShard"})
 """Classes of accelerate, and of transformers, that give each process some of the batches of a dataset."""
 _PARTS = tuple(field.name for field in fields(Affine))
-
-
-def ranks() -> dict[str, Any]:
-    """Return this process's rank and the number of ranks, for ``make_loader(..., **ranks())``.
-
-    Each process is a rank; processes that share a model's parts need one ``rank`` and the number of their groups.
-
-    Returns:
-        ``rank`` and ``world_size`` of ``torch.distributed`` if it is initialised, else of the environment
-        (``torchrun``), else 0 and 1.
-
-    Raises:
-        ArgumentError: The environment has ``WORLD_SIZE`` above 1 without a number ``RANK``.
-    """
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return {"rank": torch.distributed.get_rank(), "world_size": torch.distributed.get_world_size()}
-    world_size = os.environ.get("WORLD_SIZE") or "1"
-    rank = "0" if world_size == "1" else os.environ.get("RANK", "")
-    if not (rank.isdecimal() and world_size.isdecimal()):
-        raise ArgumentError(
-            f"the environment has RANK={rank!r} and WORLD_SIZE={world_size!r}; expected two numbers, as torchrun sets "
-            "them: call torch.distributed.init_process_group first, or give rank and world_size"
-        )
-    return {"rank": int(rank), "world_size": int(world_size)}
 
 
 class StreamDataset(torch.utils.data.IterableDataset[Batch]):
@@ -93,6 +69,7 @@ class StreamDataset(torch.utils.data.IterableDataset[Batch]):
         self.loader: Loader = make_loader(root, mixture, batch_size=batch_size, **arguments)
         self.step = 0
         self._start: int | None = None
+        self._first = 0
         self._finds_ranks = not self.loader.knows_ranks
 
     def __iter__(self) -> PrefetchIterator:
@@ -114,7 +91,7 @@ class StreamDataset(torch.utils.data.IterableDataset[Batch]):
             )
         source = _Pass(self.find_ranks() if loader is None else loader)
         source.seek(self.step if self._start is None else self._start)
-        self.step, self._start = source.step, None
+        self.step, self._first, self._start = source.step, source.step, None
         return PrefetchIterator(source, carrier, prefetch=prefetch, note=self._note)
 
     def find_ranks(self) -> Loader:
@@ -127,7 +104,7 @@ class StreamDataset(torch.utils.data.IterableDataset[Batch]):
 
     def seek(self, step: int) -> None:
         """Begin the next iteration at a step; it ends with the pass of the step."""
-        self.step = self._start = check_whole_number("step", step, least=0)
+        self.step = self._first = self._start = check_whole_number("step", step, least=0)
 
     def set_epoch(self, epoch: int) -> None:
         """Begin the next iteration with a pass, from 0; raises ArgumentError if passes have no end."""
@@ -138,10 +115,21 @@ class StreamDataset(torch.utils.data.IterableDataset[Batch]):
             raise ArgumentError(f"epoch {epoch}: the first pass has no end; give StreamDataset num_steps")
         self.seek(epoch * (pass_length or 0))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state after the batches that were returned so far, as a small JSON object."""
+    def state_dict(self, num_samples: int | None = None, from_beginning: bool = True) -> dict[str, Any]:
+        """Return the state after the batches that were returned so far, as a small JSON object.
+
+        Args:
+            num_samples: Samples of all ranks that were trained on, if the trainer counts them, as Composer does: the
+                state after these samples.
+            from_beginning: True if they count from the first step of the pass, False from that of the iteration.
+        """
         # Found once: a state may be saved when the group has ended.
-        return (self.loader if self.loader.knows_ranks else self.find_ranks()).state_at(self.step)
+        loader = self.loader if self.loader.knows_ranks else self.find_ranks()
+        if num_samples is None:
+            return loader.state_at(self.step)
+        pass_length = loader.num_steps or self._first + 1
+        first = self._first // pass_length * pass_length if from_beginning else self._first
+        return loader.state_at(first + check_whole_number("num_samples", num_samples, least=0) // loader.batch_size)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Begin the next iteration at a state; raises StateError if it belongs to another order of samples."""
@@ -235,35 +223,20 @@ def to_device(
         device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
     if isinstance(source, StreamDataset):
         source.find_ranks()
-    check_choice("augment", augment, ("host", "device"))
-    loader = source if isinstance(source, Loader) else getattr(source, "loader", None)
-    decoder = augmenter = plain_loader = None
-    if isinstance(loader, Loader):
-        is_encoded, augmentation = loader.run_config.decode == "device", loader.data.spec.augmentation
-        if augmentation is not None and (is_encoded or augment == "device"):
-            loader = loader.augmenting_on_device()
-            augmenter = DeviceAugmenter(loader.data.spec, augmentation)
-            # Workers that do not decode do not augment either.
-            plain_loader = None if is_encoded else loader
-        if is_encoded:
-            decoder = Decoder(loader, device if on_cuda else None)
+    plain_loader, augmentation = choose_augmentation(source, augment)
+    loader: Any = plain_loader or (source if isinstance(source, Loader) else getattr(source, "loader", None))
+    augmenter = None if augmentation is None else TorchAugmenter(loader.data.spec, augmentation)
+    decoder = None
+    if isinstance(loader, Loader) and loader.run_config.decode == "device":
+        decoder = Decoder(loader, device if on_cuda else None)
+        # Workers that do not decode do not augment either.
+        plain_loader = None
     carrier: Carrier = OnHost(device, decoder, augmenter)
     if on_cuda:
         carrier = OnCuda(device, decoder, pin=pin_memory is not False, augmenter=augmenter)
     if isinstance(source, StreamDataset):
         return source.carry(carrier, prefetch=prefetch, loader=plain_loader)
-    return PrefetchIterator(_batches(source, plain_loader), carrier, prefetch=prefetch)
-
-
-def _batches(source: Any, loader: Loader | None) -> LoaderIterator:
-    """Return the iterator of a source; with a loader, that of the loader, at the step of the source."""
-    if loader is None or isinstance(source, Loader):
-        return begin(source if loader is None else loader)
-    batches = iter(loader)
-    batches.stop = source.stop
-    batches.seek(source.step)
-    source.close()
-    return batches
+    return PrefetchIterator(iterate(source, plain_loader), carrier, prefetch=prefetch)
 
 
 class Normalize(torch.nn.Module):

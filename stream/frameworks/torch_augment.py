@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import numpy as np
 
-from stream.base.errors import ArgumentError
 from stream.base.extras import imports_of
-from stream.batch.augmentation import LUMA, Amounts, Augmentation, Pixels, adjust_colours, source_indices
-from stream.batch.spec import Batch, BatchSpec
+from stream.batch.augmentation import LUMA, Amounts, Augmentation, Pixels, augment_pixels, source_indices
+from stream.batch.spec import BatchSpec
+from stream.frameworks.device_augment import MOST_PIXELS, DeviceAugmenter
 
 with imports_of("torch", by="stream.torch"):
     import torch
     import torch.nn.functional
-
-_MOST_PIXELS = 1 << 23
-"""Pixels that are augmented together, which limits the memory to about 1 GB."""
 
 
 class TorchPixels(Pixels):
@@ -96,53 +90,16 @@ def _grey(frames: torch.Tensor) -> torch.Tensor:
     return (frames * frames.new_tensor(LUMA)).sum(dim=-1, keepdim=True)
 
 
-class DeviceAugmenter:
-    """Augmenter of batches on a device."""
+class TorchAugmenter(DeviceAugmenter):
+    """Augmenter of batches of tensors."""
 
     def __init__(self, spec: BatchSpec, augmentation: Augmentation) -> None:
-        self._augmentation = augmentation
-        self._cameras = spec.cameras
+        super().__init__(spec, augmentation)
         self._pixels = TorchPixels()
 
-    def draw(self, batch: Mapping[str, Any]) -> list[Amounts]:
-        """Return the amounts of each camera for a batch of arrays, before it is moved.
-
-        Raises:
-            ArgumentError: A transform has changed the frames or samples.
-        """
-        samples = batch.get("sample")
-        if not isinstance(samples, np.ndarray):
-            raise ArgumentError(f"augment='device' needs sample, and the batch has {', '.join(batch)}")
-        return [self._augmentation.draw(camera, samples) for camera in range(len(self._cameras))]
-
-    def apply(self, batch: Batch, amounts: Sequence[Amounts]) -> Batch:
-        """Return the batch with augmented frames.
-
-        Args:
-            batch: Batch of tensors: frames uint8 [b, F, H, W, 3], and depth uint16 [b, F, H, W].
-            amounts: Result of ``draw``.
-
-        Raises:
-            ArgumentError: A transform has changed the frames.
-        """
-        augmented = {}
-        for camera, camera_amounts in zip(self._cameras, amounts, strict=True):
-            frames = batch.get(camera.frames)
-            expected = torch.uint16 if camera.is_depth else torch.uint8
-            if not isinstance(frames, torch.Tensor) or frames.dtype != expected or frames.shape[2:4] != camera.shape:
-                description = f"{getattr(frames, 'dtype', None)} {list(getattr(frames, 'shape', ()))}"
-                raise ArgumentError(
-                    f"augment='device' needs {camera.frames} as the loader made it, and a transform returned "
-                    f"{description}; change frames after to_device, or take augment='host'"
-                )
-            if camera.is_depth:
-                augmented[camera.frames] = self._moved_depth(frames, camera_amounts)
-            elif frames.numel():
-                augmented[camera.frames] = self._augmented(frames, camera_amounts)
-        return {**batch, **augmented}
-
-    def _augmented(self, frames: torch.Tensor, amounts: Amounts) -> torch.Tensor:
-        num_rows = max(1, _MOST_PIXELS // max(1, frames[0].numel() // 3))
+    def augment(self, frames: torch.Tensor, amounts: Amounts) -> torch.Tensor:
+        """Return augmented frames, uint8 [b, F, H, W, 3]; black frames stay black."""
+        num_rows = max(1, MOST_PIXELS // (frames[0].numel() // 3))
         parts = []
         for first in range(0, len(frames), num_rows):
             rows = slice(first, first + num_rows)
@@ -152,7 +109,7 @@ class DeviceAugmenter:
         return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def _augmented_rows(self, frames: torch.Tensor, amounts: Amounts) -> torch.Tensor:
-        augment, num_frames = self._augmentation.augment, frames.shape[1]
+        num_frames = frames.shape[1]
 
         def by_frame(values: np.ndarray) -> torch.Tensor:
             tensor = torch.from_numpy(np.repeat(values, num_frames, axis=0))
@@ -164,23 +121,18 @@ class DeviceAugmenter:
         colours = {
             name: by_frame(values.astype(np.float32)[:, None, None, None]) for name, values in amounts.colours.items()
         }
-        changed = frames.flatten(0, 1).to(torch.float32) / 255
-        if matrices is not None and augment.geometry == "first":
-            changed = self._pixels.warp(changed, matrices)
-        changed = adjust_colours(str(augment.library), changed, colours, self._pixels)
-        if matrices is not None and augment.geometry == "last":
-            changed = self._pixels.warp(changed, matrices)
+        values = frames.flatten(0, 1).to(torch.float32) / 255
+        changed = augment_pixels(self._augmentation.augment, values, matrices, colours, self._pixels)
         levels = (changed * 255).round().clip(0, 255).to(torch.uint8).view(frames.shape)
         is_black = frames.flatten(2).amax(dim=2) == 0
         return torch.where(is_black[:, :, None, None, None], frames, levels)
 
-    def _moved_depth(self, depth: torch.Tensor, amounts: Amounts) -> torch.Tensor:
-        if amounts.matrices is None:
-            return depth
+    def move_depth(self, depth: torch.Tensor, matrices: np.ndarray) -> torch.Tensor:
+        """Return moved depth, uint16 [b, F, H, W], by matrices float64 [b, 2, 3]."""
         height, width = depth.shape[2:]
         millimetres = depth.to(torch.int32)
         moved = []
-        for row, matrix in enumerate(torch.from_numpy(amounts.matrices).to(depth.device)):
+        for row, matrix in enumerate(torch.from_numpy(matrices).to(depth.device)):
             source_row, source_column, exists = source_indices(matrix, height, width, torch)
             rows, columns = source_row.clip(0, height - 1).long(), source_column.clip(0, width - 1).long()
             moved.append(torch.where(exists, millimetres[row][:, rows, columns], 0))

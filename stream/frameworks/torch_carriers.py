@@ -6,7 +6,9 @@ import contextlib
 import ctypes
 import importlib
 import logging
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,10 @@ import simplejpeg
 from stream.base.errors import ArgumentError, FormatError
 from stream.base.extras import imports_of
 from stream.batch.encoded import SPAN_KEY, decode_frames, encoded_frames, with_frames
+from stream.batch.layout import aligned
 from stream.batch.spec import Batch, map_values
+from stream.frameworks.device_augment import DeviceAugmenter
 from stream.frameworks.prefetch import Carrier, is_numeric
-from stream.frameworks.torch_augment import DeviceAugmenter
 from stream.loader.loader import Loader
 from stream.workers.ring import Slot, slot_of
 
@@ -28,6 +31,8 @@ _log = logging.getLogger("stream")
 _BLACK = np.zeros((64, 64, 3), np.uint8)
 _PORTABLE = 1
 """cudaHostRegisterPortable: the memory is page-locked for all devices."""
+_SMALL = 1 << 20
+"""Bytes up to which an array is copied to CUDA together with others, as each copy costs the caller's thread time."""
 
 
 def as_tensors(batch: Batch) -> Batch:
@@ -64,10 +69,13 @@ class OnHost(Carrier):
     def start(self, batch: Batch) -> Batch:
         """Return the batch as tensors."""
         batch = batch if self._decoder is None else self._decoder.decode(batch)
-        moved_batch = _moved(as_tensors(batch), self._device)
+        moved_batch = map_values(self._move, as_tensors(batch))
         if self._augmenter is None:
             return moved_batch
         return self._augmenter.apply(moved_batch, self._augmenter.draw(batch))
+
+    def _move(self, _: str, value: Any) -> Any:
+        return value.to(self._device) if isinstance(value, torch.Tensor) else value
 
 
 class OnCuda(Carrier):
@@ -98,7 +106,7 @@ class OnCuda(Carrier):
                 batch = self._decoder.decode(batch)
             if self._pins:
                 map_values(lambda _, value: self._lock(slot_of(value)), batch)
-            moved_batch = _moved(as_tensors(batch), self._device, pin=self._pins)
+            moved_batch = _copied(batch, self._device, pin=self._pins)
             if self._augmenter is not None:
                 moved_batch = self._augmenter.apply(moved_batch, self._augmenter.draw(batch))
             copy_end = torch.cuda.Event()
@@ -138,14 +146,17 @@ class OnCuda(Carrier):
         stream = torch.cuda.current_stream(self._device)
         # The event, not the stream: later batches may still be copied.
         stream.wait_event(copy_end)
+        by_memory: dict[int, torch.Tensor] = {}
 
-        def keep(_: str, value: Any) -> Any:
+        def note(_: str, value: Any) -> None:
             if isinstance(value, torch.Tensor):
-                # The copying stream allocated the memory, and must not reuse it before the current stream is done.
-                value.record_stream(stream)
-            return value
+                by_memory[value.untyped_storage().data_ptr()] = value
 
-        return map_values(keep, batch)
+        map_values(note, batch)
+        for tensor in by_memory.values():
+            # The copying stream allocated the memory, and must not reuse it before the current stream is done.
+            tensor.record_stream(stream)
+        return batch
 
     def close(self) -> None:
         """Wait for copies in progress."""
@@ -211,13 +222,54 @@ class Decoder:
         return decoded
 
 
-def _moved(batch: Batch, device: torch.device | None, *, pin: bool = False) -> Batch:
-    """Return the batch with its tensors on a device; with ``pin`` the copies may still run."""
-    # pin_memory() returns page-locked memory unchanged; torch keeps its copies until they were read.
+def _copied(batch: Batch, device: torch.device, *, pin: bool) -> Batch:
+    """Return the batch with tensors on a device instead of its arrays; with ``pin`` the copies may still run."""
+    small: list[np.ndarray] = []
+    map_values(lambda _, value: small.append(value) if _is_small(value) else None, batch)
+    small_tensors = iter(copy_together(small, device, pin=pin))
 
     def move(_: str, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
+        if _is_small(value):
+            return next(small_tensors)
+        tensor = _tensor(value) if is_numeric(value) else value
+        if not isinstance(tensor, torch.Tensor):
             return value
-        return (value.pin_memory() if pin else value).to(device, non_blocking=pin)
+        # pin_memory() returns page-locked memory unchanged; torch keeps its copies until they were read.
+        return (tensor.pin_memory() if pin else tensor).to(device, non_blocking=pin)
 
     return map_values(move, batch)
+
+
+def _is_small(value: Any) -> bool:
+    return is_numeric(value) and value.nbytes <= _SMALL
+
+
+def copy_together(arrays: Sequence[np.ndarray], device: torch.device, *, pin: bool) -> list[torch.Tensor]:
+    """Copy arrays to a device in one transfer.
+
+    Args:
+        arrays: Arrays of numbers, of any shape and dtype that torch has.
+        device: Device.
+        pin: True to copy from page-locked memory without waiting.
+
+    Returns:
+        A tensor for each array, with its shape and dtype. All share one block of memory.
+    """
+    starts, size = [], 0
+    for array in arrays:
+        starts.append(size)
+        size = aligned(size + array.nbytes)
+    packed = torch.empty(size, dtype=torch.uint8, pin_memory=pin)
+    memory = packed.numpy()
+    for array, start in zip(arrays, starts, strict=True):
+        np.ndarray(array.shape, array.dtype, memory, start)[...] = array
+    moved = packed.to(device, non_blocking=pin)
+    return [
+        moved[start : start + array.nbytes].view(_torch_dtype(array.dtype)).view(array.shape)
+        for array, start in zip(arrays, starts, strict=True)
+    ]
+
+
+@cache
+def _torch_dtype(dtype: np.dtype) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, dtype)).dtype

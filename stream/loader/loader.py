@@ -45,13 +45,14 @@ class Loader(grain.IterDataset[Batch]):
     - ``depth`` (``depth/wrist``) uint16 [b, F, H, W], millimetres, 0 where nothing was measured, if you choose a depth
       camera; with ``depth_mask`` (``depth_mask/wrist``) as ``frames_mask``.
     - ``frames_mask`` (``frames_mask/wrist``) bool [b, F], if you choose steps, cameras or ``edges="repeat"``, or
-      datasets differ in F. False for a repeated edge of the episode, a damaged frame, and a camera that the dataset
-      lacks.
+      datasets differ in F. False for a repeated edge of the episode, a damaged or dropped frame, and a camera that the
+      dataset lacks.
     - ``frame_step`` int64 [b, F], the steps of the frames, if you choose steps, cameras or ``edges="repeat"``.
     - ``frame_time`` float32 [b, F], seconds from t to each frame, with ``times``.
     - ``action`` float32 [b, W, A], or [b, A] if reduced; of intervals between frames [b, F - 1, W, A] or [b, F - 1, A].
-    - ``action_mask`` bool, shaped as ``action``. Vectors are padded to the largest dataset of the mixture. Padding,
-      steps beyond the pair, and features that a dataset lacks are 0, with mask False.
+    - ``action_mask`` bool, shaped as ``action``. Vectors are padded to the largest dataset of the mixture, or have the
+      numbers of their layout. Padding, steps beyond the pair, and features that a dataset lacks are 0, with mask False.
+    - ``action_delay`` int32 [b] and ``action_prefix_mask`` bool [b, W], True for the first steps, with ``max_delay``.
     - ``state`` float32 [b, S], or [b, W, S] with more than 1 step.
     - ``state_mask`` bool, shaped as ``state``.
     - ``language`` list of b str.
@@ -100,7 +101,7 @@ class Loader(grain.IterDataset[Batch]):
         return loader
 
     def augmenting_on_device(self) -> Loader:
-        """Return this loader with batches whose frames ``stream.torch.to_device`` augments; it shares the counters."""
+        """Return this loader with batches whose frames a device augments; it shares the counters."""
         loader = copy(self)
         loader.rank_plan = self.rank_plan.augmenting_on_device()
         loader.run_config = loader.rank_plan.run_config
@@ -132,7 +133,10 @@ class Loader(grain.IterDataset[Batch]):
 
     @property
     def action_names(self) -> dict[str, tuple[str, ...]]:
-        """Name of each dimension of ``action``, by dataset; further dimensions are padding."""
+        """Name of each dimension of ``action``, by dataset; further dimensions are padding.
+
+        In a layout (``Vector(slots=...)``) it is the name of each number, empty where the dataset has none.
+        """
         return self._dim_names("action")
 
     @property
@@ -141,8 +145,8 @@ class Loader(grain.IterDataset[Batch]):
         return self._dim_names("state")
 
     def _dim_names(self, vector_name: VectorName) -> dict[str, tuple[str, ...]]:
-        vectors = self.data.spec.vectors(vector_name)
-        return {name: vectors[number].names if vectors else () for number, name in enumerate(self.data.names)}
+        dim_names = self.data.spec.dim_names(vector_name)
+        return {name: dim_names[number] if dim_names else () for number, name in enumerate(self.data.names)}
 
     @property
     def normalize(self) -> Normalize | None:
@@ -184,7 +188,13 @@ class Loader(grain.IterDataset[Batch]):
         settings += [type(transform).__name__ for transform in self.run_config.transforms]
         splits = [member.entry.split for member in self.data.sample_index.members]
         dataset_rows = [
-            (name, f"{self.weights[name]:.4f}", f"{self.sizes[name]:,}", split, ", ".join(self.action_names[name]))
+            (
+                name,
+                f"{self.weights[name]:.4f}",
+                f"{self.sizes[name]:,}",
+                split,
+                ", ".join(filter(None, self.action_names[name])),
+            )
             for name, split in zip(self.dataset_names, splits, strict=True)
         ]
         dataset_table = html_table(("dataset", "weight", "samples", "split", "action"), dataset_rows)

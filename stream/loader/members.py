@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stream.base.errors import ArgumentError, closest
+from stream.batch.vectors import DatasetVector
 from stream.cache.in_place import open_catalog
 from stream.format.catalog import Catalog, Dataset
 from stream.format.fields import Fields
@@ -16,9 +18,14 @@ from stream.format.names import VectorName
 from stream.order.mixture import Member, resolve_mixture
 from stream.sample.choices import REASONS, Choice
 from stream.sample.frames import Frames
+from stream.sample.relative import RelativeVector
 from stream.sample.select import Select
+from stream.sample.slot_layout import plan_slots, read_layout
+from stream.sample.slots import Slots
 from stream.sample.vector import Vector
 from stream.storage.remote import CachedRoot, cached_root, is_remote
+
+_log = logging.getLogger("stream")
 
 
 def read_mixture_fields(root: str | Path | CachedRoot, mixture: Any, *, split: str) -> list[Fields]:
@@ -117,3 +124,51 @@ def member_vectors(
             except ArgumentError as error:
                 raise ArgumentError(f"mixture: {dataset_name}: {vector_name}: {error}") from None
     return by_member
+
+
+def member_slots(
+    dataset_names: Sequence[str],
+    vector_name: VectorName,
+    vector: Vector,
+    dataset_vectors: Sequence[DatasetVector],
+    *,
+    conversions: Sequence[RelativeVector] | None,
+) -> tuple[Slots, ...]:
+    """Return the slots of each member in the layout of a vector.
+
+    Args:
+        dataset_names: Names of the members.
+        vector_name: ``action`` or ``state``.
+        vector: Vector with a layout.
+        dataset_vectors: Vector of each member as batches have it, after its conversion.
+        conversions: Conversion of each member's vector, if any.
+
+    Raises:
+        ArgumentError: Dimensions have no slot, or a padded vector is wider than the layout; lists all of them.
+    """
+    assert vector.slots is not None
+    layout, lines, slots = read_layout(vector.slots), [], []
+    for number, (name, dataset_vector) in enumerate(zip(dataset_names, dataset_vectors, strict=True)):
+        planned, reasons = plan_slots(
+            dataset_vector,
+            layout,
+            conversion=conversions[number] if conversions else None,
+            keeps_unknown_units=vector.on_unknown_units == "keep",
+        )
+        slots.append(planned)
+        lines += [f"{name}: {reason}" for reason in reasons]
+    if lines:
+        shown = vector.slots if isinstance(vector.slots, int | str) else "a layout"
+        context, listed = f"{vector_name}=Vector(slots={shown!r})", "\n  ".join(lines)
+        if not layout.slots:
+            raise ArgumentError(
+                f"{context} pads to {layout.size} numbers, and these are wider; take a larger width, or choose "
+                f"dimensions by columns= or space=:\n  {listed}"
+            )
+        if vector.on_unmapped == "error":
+            raise ArgumentError(
+                f"{context}: dimensions without a slot; on_unmapped='drop' leaves them out, columns= and space= choose "
+                f"others, and a layout of your own may take them:\n  {listed}"
+            )
+        _log.info("%s leaves out dimensions without a slot:\n  %s", context, listed)
+    return tuple(slots)

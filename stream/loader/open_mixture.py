@@ -25,7 +25,7 @@ from stream.format.catalog import Catalog
 from stream.format.index import IndexCheck, SplitIndex, UsedColumn, used_columns
 from stream.format.names import VECTORS, TableKind, VectorName
 from stream.format.spaces import derived_column
-from stream.loader.members import member_frames, member_vectors, open_datasets, parse_choices
+from stream.loader.members import member_frames, member_slots, member_vectors, open_datasets, parse_choices
 from stream.loader.sample_spec import SampleSpec
 from stream.order.member import OpenMember
 from stream.order.mix import MixSchedule, Passes, build_mix
@@ -37,6 +37,7 @@ from stream.order.sample_index import SampleIndex
 from stream.order.shuffle import Shuffle
 from stream.order.weights import parse_weights
 from stream.sample.choices import Choice
+from stream.sample.dropout import Delay, Dropout
 from stream.sample.filters import check_stored, settle_missing
 from stream.sample.frames import Frames
 from stream.sample.relative import RelativeVector
@@ -101,6 +102,11 @@ class OpenMixture:
         frames = Frames([0]) if spec.frames is None else spec.frames
         frame_steps = [frames_of_member.steps for frames_of_member in member_frames(self.members, frames)]
         self.windows = tuple(resolve_windows(frame_steps, fields, self.names))
+        if frames.history_dropout and not any(window.history.any() for window in self.windows):
+            raise ArgumentError(
+                f"frames={frames!r:.100}: history_dropout is of frames before t, and there are none; give some, such "
+                "as Frames([-1, 0]), or leave it out"
+            )
         pair_datasets = [dataset.name for dataset in self.datasets if dataset.fields.layout == "pairs"]
         if frames.edges == "repeat" and pair_datasets:
             _log.warning(
@@ -170,6 +176,7 @@ class OpenMixture:
         }
         names_language = sample_spec.language not in (None, "language")
         augment = None if frames is None else frames.augmentation
+        state_dropout = sample_spec.state.dropout if sample_spec.state else 0.0
         spec = BatchSpec(
             datasets=self.names,
             splits=tuple(self.sample_index.splits),
@@ -196,6 +203,7 @@ class OpenMixture:
             has_times=frames is not None and frames.times,
             action_span=self._interval_span() if action and action.between else self._span("action", self.offsets),
             state_span=self._span("state", [1] * len(self.names)),
+            repeated_edges=tuple(name for name, vector in sample_spec.vectors.items() if vector.edges == "repeat"),
             state_has_steps=any(vector.steps not in (None, 1) for vector in self.vectors.get("state", ())),
             has_language=sample_spec.language is not None,
             languages=find_texts(sample_spec.languages, labelled_splits, self.names) if names_language else (),
@@ -203,6 +211,14 @@ class OpenMixture:
             num_samples=self.plan.num_samples,
             neighbours=Shuffle.parse(sample_spec.shuffle).block or _NEIGHBOURS_IN_ORDER,
             augmentation=Augmentation.of(augment, self.cameras, seed=sample_spec.seed),
+            state_dropout=Dropout.of("state", state_dropout, seed=sample_spec.seed),
+            history_dropout=Dropout.of("history", frames.history_dropout if frames else 0.0, seed=sample_spec.seed),
+            delay=self._delay(),
+            slots={
+                name: member_slots(self.names, name, vector, vectors[name], conversions=relative.get(name))
+                for name, vector in sample_spec.vectors.items()
+                if vector.slots is not None
+            },
         )
         spec.check_reduction()
         _check_column_names(spec)
@@ -262,26 +278,55 @@ class OpenMixture:
                     "'0..15' draws one frame"
                 )
         firsts = tuple(int(window.low[0]) for window in self.windows)
-        return StepSpan(firsts, tuple(int(window.low[-1] - window.low[0]) for window in self.windows))
+        lengths = tuple(int(window.low[-1] - window.low[0]) for window in self.windows)
+        return StepSpan(firsts, lengths, (1,) * len(lengths))
 
     def _span(self, vector_name: VectorName, default_lengths: Sequence[int]) -> StepSpan:
         """Return the steps of a vector by member."""
         vectors = self.vectors.get(vector_name)
         if vectors is None:
-            return StepSpan((0,) * len(self.names), (1,) * len(self.names))
-        starts = [vector.start for vector in vectors]
+            return StepSpan.of_one(len(self.names))
         lengths = [
             default if vector.steps is None else vector.steps
             for vector, default in zip(vectors, default_lengths, strict=True)
         ]
+        firsts = self._resolve(vector_name, "start", [vector.start for vector in vectors])
+        num_steps = self._resolve(vector_name, "steps", lengths)
+        strides = self._strides(vector_name)
+        return StepSpan(firsts, _count_strides(num_steps, lengths, strides), strides)
+
+    def _strides(self, vector_name: VectorName) -> tuple[int, ...]:
+        """Return the steps from one step of a vector to the next, by member; 1 if batches do not have the vector."""
+        vectors = self.vectors.get(vector_name)
+        if vectors is None:
+            return (1,) * len(self.names)
+        return self._resolve(vector_name, "stride", [vector.stride for vector in vectors])
+
+    def _resolve(self, vector_name: VectorName, argument: str, values: Sequence[int | str]) -> tuple[int, ...]:
+        """Return a count of steps by member; raise ArgumentError for a time that is too short or too long."""
         fields = [dataset.fields for dataset in self.datasets]
-        resolved = [
-            resolve_steps(
-                f"{vector_name}.{argument}", values, fields, self.names, least=STEP_LIMITS[argument], most=MOST_STEPS
-            )
-            for argument, values in (("start", starts), ("steps", lengths))
-        ]
-        return StepSpan(*resolved)
+        least = STEP_LIMITS[argument]
+        return resolve_steps(f"{vector_name}.{argument}", values, fields, self.names, least=least, most=MOST_STEPS)
+
+    def _delay(self) -> Delay | None:
+        """Return the delay of the actions; raise ArgumentError if it leaves no action of a chunk."""
+        action = self.sample_spec.action
+        if action is None or not action.has_delay:
+            return None
+        span = self._span("action", self.offsets)
+        limits = []
+        for argument, value in {"min_delay": action.min_delay, "max_delay": action.max_delay}.items():
+            values = [value] * len(self.names)
+            limits.append(_count_strides(self._resolve("action", argument, values), values, span.strides))
+        least, most = limits
+        for name, low, high, length in zip(self.names, least, most, span.lengths, strict=True):
+            if not low <= high < length:
+                raise ArgumentError(
+                    f"action=Vector(min_delay={action.min_delay!r}, max_delay={action.max_delay!r}): {low} to {high} "
+                    f"steps of {name}, whose chunk has {length}; expected min_delay <= max_delay, and an action "
+                    "behind it: give more steps or a smaller delay"
+                )
+        return Delay.of(least, most, seed=self.sample_spec.seed)
 
     @cached_property
     def check(self) -> IndexCheck:
@@ -389,7 +434,7 @@ class OpenMixture:
             if vector.space is not None and vector.columns is None:
                 first_dropped, last_dropped = dropped_steps(self.datasets[number], vector.space)
         num_actions = max(self.sample_spec.select.min_future_actions, self.members[number].select.min_future_actions)
-        return first_dropped, last_dropped + num_actions - 1
+        return first_dropped, last_dropped + (num_actions - 1) * self._strides("action")[number]
 
     def _passes(self, shuffle: Shuffle) -> tuple[list[list[float]], Passes]:
         """Return the shares of the members in complete epochs, and their order."""
@@ -438,6 +483,14 @@ def open_mixture(
     """Open a mixture below a root; arguments and errors are those of ``make_loader``."""
     catalog = open_catalog(root)
     return OpenMixture(root, resolve_mixture(mixture, split, catalog), spec, catalog=catalog, batch_size=batch_size)
+
+
+def _count_strides(counts: Sequence[int], arguments: Sequence[int | str], strides: Sequence[int]) -> tuple[int, ...]:
+    """Return counts of steps of a chunk by member: a number counts them already, a time counts steps of the episode."""
+    return tuple(
+        len(range(0, count, stride)) if isinstance(argument, str) else count
+        for count, argument, stride in zip(counts, arguments, strides, strict=True)
+    )
 
 
 def _check_column_names(spec: BatchSpec) -> None:

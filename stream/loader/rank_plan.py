@@ -75,7 +75,7 @@ class RankPlan:
         )
 
     def augmenting_on_device(self) -> RankPlan:
-        """Return the same steps with frames that ``stream.torch.to_device`` augments, and the same counters."""
+        """Return the same steps with frames that a device augments, and the same counters."""
         rank_plan = RankPlan(self.mixture, replace(self.run_config, augment="device"))
         rank_plan.counters = self.counters
         return rank_plan

@@ -11,12 +11,13 @@ from stream.base.errors import ArgumentError
 from stream.base.plain_values import drop_names
 from stream.base.value_object import ValueObject, known_fields
 from stream.format.names import VectorName
+from stream.loader.state import OFF
 from stream.sample.frames import Frames
 from stream.sample.select import Select
 from stream.sample.vector import SPACES, Vector
 
 _MOST = 1_000_000
-_ABSENT_FROM_CONTENT = {"decode", "on_missing_camera", "on_unmapped", "on_unknown_units"}
+_ABSENT_FROM_CONTENT = {"decode", "on_missing_camera", "on_unmapped", "on_unknown_units", "slots"}
 """Fields that do not change batches, or whose effect on them other fields have."""
 FramesLike = Frames | Sequence[int | str] | Mapping[str, Any] | None
 """Frames: the object, its steps, a mapping of its fields, or None for none in the batches."""
@@ -69,6 +70,13 @@ class SampleSpec(ValueObject):
             raise ArgumentError("state=Vector(per_step=True): a state of one step has no dimension of steps")
         if state is not None and state.between is not None:
             raise ArgumentError("state=Vector(between='frames'): only the action has intervals between frames")
+        if state is not None and state.has_delay:
+            raise ArgumentError(f"state=Vector(max_delay={state.max_delay!r}): only the action has a delay")
+        if self.action is not None and self.action.dropout:
+            raise ArgumentError(
+                f"action=Vector(dropout={self.action.dropout}): only the state is dropped; frames before t are by "
+                "Frames(history_dropout=...)"
+            )
         if not isinstance(self.columns, list | tuple) or not all(isinstance(column, str) for column in self.columns):
             raise ArgumentError(f"columns={self.columns!r:.100}; expected a list of column names")
         self._set(columns=tuple(self.columns), language=_canonical_language(self.language))
@@ -104,12 +112,15 @@ class SampleSpec(ValueObject):
     def content(self) -> dict[str, Any]:
         """Fields that define the content of batches, in their JSON form, by a name such as ``frames.size``."""
         objects: dict[Any, Any] = {"frames": self.frames, **self.vectors}
-        content: dict[str, Any] = {name: "Vector(...)" if name in objects else None for name in SPACES}
+        content: dict[str, Any] = dict.fromkeys(SPACES)
+        for name, vector in self.vectors.items():
+            content[name] = "Vector(...)" if vector.slots is None else f"Vector(slots={vector.slots!r}, ...)"
         if self.frames is None:
             content["frames"] = objects.pop("frames")
         for name, value in objects.items():
             for field in value.names():
                 has_effect = field not in ("fit", "filter") or value.size is not None
+                has_effect &= f"{name}.{field}" not in OFF or getattr(value, field) != 0
                 if has_effect and field not in _ABSENT_FROM_CONTENT:
                     field_value = getattr(value, field)
                     if isinstance(field_value, ValueObject):

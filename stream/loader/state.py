@@ -29,6 +29,11 @@ _DATA_WORDS = {
     "holes": "missing frames",
 }
 """Words for the hashes of data of ``OpenMember.fingerprint``."""
+OFF: dict[str, Any] = {
+    "frames.history_dropout": 0.0,
+    **{f"{name}.{field}": 0 for name in ("action", "state") for field in ("dropout", "min_delay", "max_delay")},
+}
+"""Values of the content that a state lacks where they are off."""
 _MAX_LISTED = 5
 """Differences that a message lists."""
 
@@ -189,8 +194,15 @@ def describe_content(saved: Any, current: Mapping[str, Any]) -> str:
     """
     if not isinstance(saved, Mapping):
         return ""
-    shared = [name for name in current if name in saved and name != "data"]
-    differences = [_changed(name, current[name], saved[name]) for name in shared if current[name] != saved[name]]
+    # A state without these values has them off, but hashes of data alone say nothing of them.
+    off = {} if set(saved) <= {"data"} else OFF
+    saved_values, current_values = {**off, **saved}, {**off, **current}
+    shared = [name for name in current_values if name in saved_values and name != "data"]
+    differences = [
+        _changed(name, current_values[name], saved_values[name])
+        for name in shared
+        if current_values[name] != saved_values[name]
+    ]
     saved_hashes = saved.get("data")
     if not differences and isinstance(saved_hashes, Mapping):
         # The hashes are of the columns that these arguments read, and of datasets that both loaders have.

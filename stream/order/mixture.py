@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from stream.base.configs import CONFIGS, list_faults, read_yaml
+from stream.base.configs import CONFIGS, list_faults, read_given_yaml
 from stream.base.errors import ArgumentError, closest
 from stream.base.value_object import ValueObject
 from stream.format.catalog import Catalog
@@ -40,7 +40,8 @@ class Member:
         name: Name of the member; empty if it is the name of the dataset.
         root: Converted root, None for the root of the loader.
         select: Choices among its samples, in addition to the loader's.
-        frames, action, state: Steps, start and columns that replace the loader's for this member; None takes those.
+        frames, action, state: Fields of the steps and columns that replace the loader's for this member; None takes
+            those.
     """
 
     dataset: str
@@ -159,12 +160,7 @@ def _scheduled(phases: Sequence[Any]) -> dict[str, Any]:
 
 
 def _read_file(mixture_path: Path) -> Any:
-    try:
-        content = read_yaml(mixture_path)
-    except OSError as error:
-        raise ArgumentError(f"{mixture_path}: cannot be read ({error.strerror}); give a mixture's YAML file") from None
-    except ValueError as error:
-        raise ArgumentError(f"{mixture_path}: {error}") from None
+    content = read_given_yaml(mixture_path, noun="mixture")
     if isinstance(content, dict) and "members" not in content and isinstance(content.get("mixtures"), dict):
         mixtures = content["mixtures"]
         if len(mixtures) != 1:
@@ -215,8 +211,8 @@ def _objects(entry: MemberEntry, context: str) -> dict[str, Any]:
     kinds: dict[str, tuple[type[ValueObject], tuple[str, ...]]] = {
         "select": (Select, tuple(Select.__dataclass_fields__)),
         "frames": (Frames, ("steps",)),
-        "action": (Vector, ("steps", "start", "columns")),
-        "state": (Vector, ("steps", "start", "columns")),
+        "action": (Vector, ("steps", "start", "stride", "columns")),
+        "state": (Vector, ("steps", "start", "stride", "columns")),
     }
     objects = {}
     for key, (kind, own_fields) in kinds.items():

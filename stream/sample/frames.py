@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from stream.base.arguments import check_choice, check_whole_number
+from stream.base.arguments import check_choice, check_probability, check_whole_number
 from stream.base.errors import ArgumentError
 from stream.base.value_object import ValueObject, known_fields
 from stream.format.names import MAX_PIXELS
@@ -59,6 +59,8 @@ class Frames(ValueObject):
             (``stream.batch.encoded``) until ``stream.torch.to_device`` decodes them.
         augment: Augmentation after the resize, equal over the frames of a sample: a preset (``"openpi"``, ``"octo"``,
             ``"openvla"``, ``"lerobot"``) or ``stream.Augment(...)``; None for none.
+        history_dropout: Probability that a sample loses its history: all frames before t of all cameras are then black,
+            with mask False. A range that reaches t (``"-3..0"``) is not history.
 
     Raises:
         ArgumentError: A value is wrong.
@@ -80,6 +82,7 @@ class Frames(ValueObject):
     on_missing_camera: MissingCamera = "error"
     decode: Decode = "host"
     augment: Augment | str | Mapping[str, Any] | None = None
+    history_dropout: float = 0.0
 
     def __post_init__(self) -> None:
         check_choice("fit", self.fit, get_args(ImageFit))
@@ -94,6 +97,7 @@ class Frames(ValueObject):
             cameras=canonical_cameras(self.cameras),
             size=canonical_size(self.size),
             augment=None if self.augment is None else Augment.of("augment", self.augment),
+            history_dropout=check_probability("history_dropout", self.history_dropout),
         )
 
     @classmethod
@@ -122,7 +126,8 @@ class Frames(ValueObject):
     @property
     def is_chosen(self) -> bool:
         """True if the caller chose steps, cameras or edges, so that batches have masks of their frames."""
-        return self.steps is not None or self.cameras is not None or self.edges == "repeat"
+        is_chosen = self.steps is not None or self.cameras is not None or self.edges == "repeat"
+        return is_chosen or self.history_dropout > 0
 
     @property
     def augmentation(self) -> Augment | None:
@@ -131,10 +136,11 @@ class Frames(ValueObject):
 
     @property
     def random_choices(self) -> list[Any]:
-        """Steps, cameras and augmentations that are drawn for each sample."""
+        """Steps, cameras, augmentations and dropout that are drawn for each sample."""
         random_steps = [step for step in self.steps or () if str(step).startswith("goal") or ".." in str(step)]
         choices = self.cameras.values() if isinstance(self.cameras, Mapping) else ()
         random_cameras = [names for names in choices if not isinstance(names, str) and len(names) > 1]
+        random_steps += [f"history_dropout={self.history_dropout}"] if self.history_dropout else []
         return random_steps + random_cameras + ([self.augment] if self.augment is not None else [])
 
 

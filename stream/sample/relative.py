@@ -105,12 +105,25 @@ class RelativeVector:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return windows as the policy takes them, float32 [n, W, len(names)], and their mask; 0 where it is False.
 
+        A pose whose rotation is none, such as a quaternion of zeros, has mask False.
+
         Args:
             values: float32 [n, W, size].
             mask: bool [n, W, size].
             reference: State at t, float32 [n, S]; for ``first`` and without a reference it is not read.
             reference_mask: bool [n, S].
         """
+        # Infinities of the data, and rotations that are none, give NaN without a warning.
+        with np.errstate(invalid="ignore", over="ignore"):
+            return self._forward(values, mask, reference, reference_mask)
+
+    def _forward(
+        self,
+        values: np.ndarray,
+        mask: np.ndarray,
+        reference: np.ndarray | None,
+        reference_mask: np.ndarray | None,
+    ) -> tuple[np.ndarray, np.ndarray]:
         shape = (*values.shape[:2], len(self.names))
         result, result_mask = np.zeros(shape, np.float32), np.zeros(shape, bool)
         for group, (position, rotation) in zip(self.groups, self.positions, strict=True):
@@ -123,6 +136,9 @@ class RelativeVector:
                 known = origin_valid.all(axis=-1, keepdims=True) if group.is_pose else origin_valid
                 valid = valid & known
             new_position, new_rotation = self._convert(group, values, origin)
+            if new_rotation is not None and group.is_pose:
+                # A quaternion of zeros, which is no rotation, gives NaN, also in the positions that it turns.
+                valid = valid & np.isfinite(new_rotation).all(axis=-1, keepdims=True)
             for part, numbers, part_valid in (
                 (position, new_position, valid[..., : len(group.position)]),
                 (rotation, new_rotation, valid[..., len(group.position) :]),
@@ -141,10 +157,11 @@ class RelativeVector:
             reference: State of the observation of the chunk, float [..., S]; for ``first`` the first action.
 
         Raises:
-            ArgumentError: The reference is missing.
+            ArgumentError: The reference is missing, or a shape is wrong.
         """
         if reference is None and any(group.is_relative for group in self.groups):
             raise ArgumentError("relative actions need the state of the observation that the chunk was predicted from")
+        self._check_shapes(values, reference)
         steps: list[np.ndarray] = []
         for step in range(values.shape[-2]):
             absolute = np.zeros((*values.shape[:-2], self.size))
@@ -166,6 +183,20 @@ class RelativeVector:
                     absolute[..., list(group.rotation)] = new_rotation
             steps.append(absolute)
         return np.stack(steps, axis=-2).astype(values.dtype)
+
+    def _check_shapes(self, values: np.ndarray, reference: np.ndarray | None) -> None:
+        if values.ndim < 2 or values.shape[-1] != len(self.names):
+            raise ArgumentError(f"values of shape {list(values.shape)}; expected [..., W, {len(self.names)}]")
+        used = [dim for group in self.groups for dim in (*group.reference_position, *group.reference_rotation)]
+        if reference is None or not used:
+            return
+        shape = np.shape(reference)
+        is_one = len(shape) <= max(1, values.ndim - 1)
+        if not shape or shape[-1] <= max(used) or not is_one:
+            raise ArgumentError(
+                f"a state of shape {list(shape)}; expected [..., dims] of at least {max(used) + 1} dims, one state for "
+                "each chunk"
+            )
 
     def _reference(
         self,

@@ -19,6 +19,8 @@ ROTATION_QUANTITIES: dict[str, Stored] = {
 }
 """Form of a rotation, by quantity of the registry."""
 QUANTITY_OF_FORM = {form: quantity for quantity, form in ROTATION_QUANTITIES.items()}
+_UNKNOWN = ("", "other")
+"""Quantities that say nothing."""
 _MEASURED = ("torque", "force", "velocity")
 """Endings of quantities of a state that are no positions, and stay as they are."""
 
@@ -85,16 +87,40 @@ def plan_relative(
                 used.add(partner)
                 groups.append(find.pose(block, blocks[partner], rotation))
                 continue
+            if poses == "body" and find.is_relative(block[0]):
+                raise ArgumentError(
+                    f"{context}: {', '.join(vector.names[dim] for dim in block)}: no rotation belongs to this "
+                    "position, so the frame of its tool is unknown; take poses='world', or name it in absolute="
+                )
         if _form(vector, block) and composes:
             groups.append(find.pose((), block, rotation))
             continue
-        if _form(vector, block) in ("quat_xyzw", "matrix") and find.is_relative(block[0]):
+        if _form(vector, block) in ("quat_xyzw", "quat_wxyz") and find.is_relative(block[0]):
             raise ArgumentError(
-                f"{context}: {', '.join(vector.names[dim] for dim in block)}: quaternions and matrices cannot be "
-                "subtracted; take poses='body' or 'world'"
+                f"{context}: {', '.join(vector.names[dim] for dim in block)}: quaternions cannot be subtracted; take "
+                "poses='body' or 'world'"
+            )
+        if quantity == "ee_pose_matrix" and find.is_relative(block[0]):
+            raise ArgumentError(
+                f"{context}: {vector.names[block[0]]} is of a matrix, whose numbers cannot be subtracted or composed; "
+                "take space='eef', or name it in absolute="
             )
         groups += [find.single(dim) for dim in block]
+    _check_composed(vector, groups, poses=poses, rotation=rotation, context=context)
     return _describe(vector, groups, relative_to, poses)
+
+
+def _check_composed(
+    vector: Dimensions, groups: Sequence[Group], *, poses: Poses, rotation: Rotation | None, context: str
+) -> None:
+    """Raise ArgumentError if nothing is a pose, and dimensions of unknown quantity may have been meant."""
+    unknown = [name for dim, name in enumerate(vector.names) if _at(vector.quantities, dim) in _UNKNOWN]
+    chosen = f"poses={poses!r}" if poses != "componentwise" else f"rotation={rotation!r}"
+    if (poses != "componentwise" or rotation) and unknown and not any(group.is_pose for group in groups):
+        raise ArgumentError(
+            f"{context}: {chosen} finds no rotation, as the quantity of {', '.join(unknown)!s:.100} is unknown; "
+            "declare it in the registry, or give columns as {'path': ..., 'quantity': 'ee_rotation_euler', ...}"
+        )
 
 
 class _Finder:
@@ -120,8 +146,8 @@ class _Finder:
         vector = self._vector
         quantity, name, kind = _at(vector.quantities, dim), vector.names[dim], vector.kinds[dim]
         stays = any(fnmatchcase(text, pattern) for text in (name, quantity) for pattern in self._absolute)
-        # Columns that a caller chose have no quantity: only their names tell a gripper.
-        stays |= not quantity and any(pattern in name for pattern in self._absolute)
+        # Columns that a caller chose, and LeRobot's without a declaration: only their names tell a gripper.
+        stays |= quantity in _UNKNOWN and any(pattern in name for pattern in self._absolute)
         is_measured = self._is_state and (quantity.endswith(_MEASURED) or kind in ("velocity", "displacement"))
         if self._relative_to is None or stays or kind == "flag" or is_measured:
             return False
@@ -141,6 +167,7 @@ class _Finder:
         stored = _form(self._vector, block)
         assert stored is not None
         self._check_radians(block, stored)
+        _check_order(self._vector, block, stored, context=self._context)
         result = rotation or stored
         group = Group(position, block, stored=stored, result=result, is_pose=True)
         relative = {self.is_relative(dim) for dim in (*position, *block)}
@@ -149,13 +176,15 @@ class _Finder:
         if len(relative) == 2:
             raise ArgumentError(f"{self._context}: position and rotation of a pose are both absolute, or none of them")
         reference_block = self._match(block, is_rotation=True)
+        reference_stored = _form(self._reference, reference_block) or stored
+        _check_order(self._reference, reference_block, reference_stored, context=f"{self._context}: state")
         return Group(
             position,
             block,
             self._match(position) if position else (),
             reference_block,
             stored,
-            _form(self._reference, reference_block) or stored,
+            reference_stored,
             result,
             is_pose=True,
         )
@@ -204,6 +233,19 @@ class _Finder:
         units = {_at(self._vector.units, dim) for dim in block} - {"", "rad"}
         if units and stored in ("euler_xyz", "rotvec"):
             raise ArgumentError(f"{self._context}: angles are in {units.pop()}; rotations are composed of radians")
+
+
+def _check_order(dimensions: Dimensions, block: Sequence[int], stored: Stored, *, context: str) -> None:
+    """Raise ArgumentError if a rotation has an order that cannot be composed; without one it is the usual one."""
+    order = _at(getattr(dimensions, "orders", ()), block[0])
+    is_euler = stored == "euler_xyz"
+    if order in ("", "xyz") if is_euler else order != "unknown":
+        return
+    expected = "xyz" if is_euler else "xyzw or wxyz"
+    raise ArgumentError(
+        f"{context}: the order of {', '.join(dimensions.names[dim] for dim in block)} is {order}; expected {expected}; "
+        "correct it in the registry, or take space='eef'"
+    )
 
 
 def _at(texts: Sequence[str], dim: int) -> str:

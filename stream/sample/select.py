@@ -37,8 +37,9 @@ class Select(ValueObject):
             ``{"leave_out": ids}``; or a file with either.
         keep_ranges: Steps t to keep: a mapping of episodes to lists of [start, stop), or a JSON file such as openpi's
             for DROID. Episodes that are not named are left out.
-        min_future_actions: Actions that the episode must have from t on; steps t with fewer are left out. Steps whose
-            action does not exist in the action's space are always left out.
+        min_future_actions: Actions that the episode must have from t on, as many steps apart as the ``stride`` of the
+            action; steps t with fewer are left out. Steps whose action does not exist in the action's space are always
+            left out.
         on_missing_column: Treatment of datasets that lack a column of ``where``: ``error``; ``keep`` all of their
             samples; ``drop``, a mixture without them.
 

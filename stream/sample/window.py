@@ -75,6 +75,11 @@ class Window:
         return Window(self.low[:1], self.high[:1], self.kinds[:1], self.discounts[:1])
 
     @property
+    def history(self) -> np.ndarray:
+        """Mask of the frames that are before t, whatever is drawn, bool [F]."""
+        return np.asarray((self.kinds == _STEPS) & (self.high < 0))
+
+    @property
     def fixed(self) -> list[int]:
         """Distances from t of the frames that are not random, in steps."""
         return self.low[(self.kinds == _STEPS) & (self.low == self.high)].tolist()
@@ -82,15 +87,49 @@ class Window:
 
 @dataclass(frozen=True)
 class StepSpan:
-    """Steps of a vector of each member's samples: ``firsts``, from t, and ``lengths``, counts."""
+    """Steps of a vector of each member's samples.
+
+    Attributes:
+        firsts: First step, from t.
+        lengths: Count of the steps.
+        strides: Steps of the episode from one step to the next.
+    """
 
     firsts: tuple[int, ...]
     lengths: tuple[int, ...]
+    strides: tuple[int, ...]
 
     @property
     def longest(self) -> int:
         """Steps in a batch, to which shorter vectors are padded."""
         return max(self.lengths)
+
+    @classmethod
+    def of_one(cls, num_members: int) -> StepSpan:
+        """Return the span of only the step t."""
+        return cls((0,) * num_members, (1,) * num_members, (1,) * num_members)
+
+    def distances(self, member: int) -> np.ndarray:
+        """Return the distances from t of the steps of a member, int64 [W].
+
+        >>> StepSpan((-3,), (4,), (3,)).distances(0).tolist()
+        [-3, 0, 3, 6]
+        """
+        return self.firsts[member] + self.strides[member] * np.arange(self.lengths[member])
+
+
+def nearest_steps(is_step: np.ndarray) -> np.ndarray:
+    """Return for each step of some windows the number of the nearest one between the first and the last that exist.
+
+    Args:
+        is_step: Mask of the steps that exist, bool [n, W].
+
+    >>> nearest_steps(np.array([[False, True, True, False]])).tolist()
+    [[1, 1, 2, 2]]
+    """
+    num_steps = is_step.shape[1]
+    first_step, last_step = is_step.argmax(axis=1), num_steps - 1 - is_step[:, ::-1].argmax(axis=1)
+    return np.clip(np.arange(num_steps), first_step[:, None], last_step[:, None])
 
 
 def canonical_steps(argument: str, value: Any, *, least: int, most: int) -> int | str:
@@ -299,6 +338,7 @@ class WindowTable:
     Attributes:
         frames: Largest count of frames, F.
         used: Mask of the frames that a member has, bool [M, F].
+        history: Mask of the frames that are before t, bool [M, F].
     """
 
     def __init__(self, windows: Sequence[Window], *, seed: int) -> None:
@@ -306,11 +346,13 @@ class WindowTable:
         shape = (len(windows), self.frames)
         self._low, self._high = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         self._kinds, self.used = np.zeros(shape, np.int8), np.zeros(shape, bool)
+        self.history = np.zeros(shape, bool)
         self._tails: dict[int, np.ndarray] = {}
         for member, window in enumerate(windows):
             used = slice(len(window))
             self._low[member, used], self._high[member, used] = window.low, window.high
             self._kinds[member, used], self.used[member, used] = window.kinds, True
+            self.history[member, used] = window.history
             for frame in np.flatnonzero(window.discounts).tolist():
                 self._tails[frame] = _tails(float(window.discounts[frame]))
         self._count = self._high - self._low + 1

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from stream.base.errors import ArgumentError
 from stream.batch.spec import Batch
+from stream.sample.slots import Slots
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +53,9 @@ class AffineMap:
         tables: Linear map of each vector, by key of the batch.
     """
 
+    is_normalization: ClassVar[bool] = True
+    """True, so that states are dropped after it."""
+
     tables: Mapping[str, Affine]
 
     def map(self, element: Batch) -> Batch:
@@ -78,3 +83,26 @@ def apply_tables(tables: Mapping[str, Affine], batch: Batch, *, xp: Any) -> Batc
         masked = xp.where(batch[f"{vector_key}_mask"], mapped, 0.0)
         result[vector_key] = masked if masked.dtype == values.dtype else masked.astype(values.dtype)
     return result
+
+
+def in_layout(
+    table: Affine, values: Any, slots: Slots, *, direction: Literal["put", "take"]
+) -> tuple[Affine, Any, int]:
+    """Return a table and values in the numbers of the layout (``put``) or in the dimensions of the dataset (``take``).
+
+    Numbers that have no source become 0 in the layout, and NaN in the dataset.
+    """
+    num_expected = len(slots.positions) if direction == "put" else slots.size
+    shape = tuple(getattr(values, "shape", ()))
+    if not shape or shape[-1] != num_expected:
+        side = "dimensions of the dataset" if direction == "put" else "numbers of the layout"
+        raise ArgumentError(f"values: shape {shape}; expected [..., {num_expected}], all {side}")
+    sources = slots.dims if direction == "put" else slots.indices
+    has_source, values = sources >= 0, values[..., np.maximum(sources, 0)]
+    parts = vars(table)
+    if direction == "take":
+        parts = {name: part[..., np.maximum(sources, 0)] for name, part in parts.items()}
+    fill = 0.0 if direction == "put" else np.nan
+    identity = {"centre": 0.0, "scale": 0.0, "shift": fill, "low": -np.inf, "high": np.inf}
+    table = Affine(**{name: np.where(has_source, part, identity[name]) for name, part in parts.items()})
+    return table, values, len(sources)

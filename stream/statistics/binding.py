@@ -39,7 +39,18 @@ def bind_transforms(transforms: Sequence[Any], data: Mixture, normalize: Any = N
     for transform in bound:
         if hasattr(transform, "check_transforms"):
             transform.check_transforms(bound)
+            _check_state_dropout(data, "state" in vector_keys)
     return tuple(bound)
+
+
+def _check_state_dropout(data: Mixture, normalizes_state: bool) -> None:
+    """Raise ArgumentError if a conversion to a trainer's keys would get dropped states among raw ones."""
+    if data.spec.state_dropout is not None and not normalizes_state:
+        raise ArgumentError(
+            f"state=Vector(dropout={data.spec.state_dropout.probability}): this trainer gets raw states here, where 0 "
+            "is a state like others; take normalize=True of its sample, or the dropout of the trainer, such as "
+            "GR00T's state_dropout_prob"
+        )
 
 
 def describe_transforms(transforms: Sequence[Any]) -> dict[str, Any]:

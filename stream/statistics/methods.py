@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from stream.format.names import VectorName
+from stream.sample.slots import Slots
 from stream.statistics.affine import Affine
 from stream.statistics.vectors import VectorStatistics
 
@@ -65,18 +66,21 @@ class Method:
             changes = ~kept_dims & ~flag_dims & (divisor > _SMALL)
         return np.asarray(changes & np.isfinite(subtrahend) & np.isfinite(divisor))
 
-    def fill(self, table: Affine, dataset_row: int, statistics: VectorStatistics, *, clip: float) -> None:
+    def fill(
+        self, table: Affine, dataset_row: int, statistics: VectorStatistics, *, clip: float, slots: Slots | None = None
+    ) -> None:
         """Write the map of one dataset into its row of a table, for the dimensions in the mask of its statistics."""
-        # Statistics of each step are [W, dims], like their part of the row.
-        part: Any = (dataset_row, *map(slice, statistics.mask.shape))
-        changed = np.nonzero(statistics.mask)
+        # Statistics of each step are [W, dims], and so is the row.
+        changed = np.nonzero(statistics.mask if slots is None else statistics.mask & (slots.indices >= 0))
         subtrahend, divisor, is_constant = (numbers[changed] for numbers in self._parts(statistics))
-        table.centre[part][changed] = subtrahend
+        positions = changed[-1] if slots is None else slots.indices[changed[-1]]
+        cells: Any = (dataset_row, *changed[:-1], positions)
+        table.centre[cells] = subtrahend
         constant_scale = 1.0 if self.constants == "centre" else 0.0
-        table.scale[part][changed] = np.where(is_constant, constant_scale, 1 / np.where(is_constant, 1, divisor))
-        table.shift[part][changed] = -1.0 * (~is_constant & self.is_range)
+        table.scale[cells] = np.where(is_constant, constant_scale, 1 / np.where(is_constant, 1, divisor))
+        table.shift[cells] = -1.0 * (~is_constant & self.is_range)
         if clip:
-            table.low[part][changed], table.high[part][changed] = -clip, clip
+            table.low[cells], table.high[cells] = -clip, clip
 
     def _parts(self, statistics: VectorStatistics) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the subtrahend and the divisor, float64 [dims], and which dimensions are constant, bool [dims]."""

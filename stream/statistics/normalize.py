@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -17,20 +17,21 @@ from stream.batch.spec import Batch, BatchSpec
 from stream.batch.vectors import DatasetVector
 from stream.format.names import VECTORS, VectorName
 from stream.sample.relative import RelativeVector
-from stream.statistics.affine import Affine, AffineMap
+from stream.sample.slots import Slots
+from stream.statistics.affine import Affine, AffineMap, in_layout
 from stream.statistics.chunks import Tails
 from stream.statistics.files import decode_statistics, encode_statistics, read_json, write_json
+from stream.statistics.groups import Per
 from stream.statistics.methods import METHODS, MethodName
 from stream.statistics.mixture import Mixture
 from stream.statistics.trainer_files import FILES, export_file, import_file
 from stream.statistics.transformed import TransformedVectors
 from stream.statistics.vectors import (
     Over,
-    Per,
     Statistics,
     VectorStatistics,
+    counts_chunks,
     measure,
-    pool_steps,
     used_data,
     used_splits,
 )
@@ -57,8 +58,10 @@ class Normalize:
             largest value) and ``umi`` (the same without clipping) are the formulas of these trainers, for all
             dimensions.
         per: ``dataset`` takes the statistics of each dataset. ``robot`` takes those of all datasets of a robot
-            together, each step once. ``mixture`` takes those of all datasets together, by their weights or those of
-            the last phase. The dimensions of datasets that are taken together must be the same.
+            together, each step once; ``control`` those of a robot and a kind of control, such as joint positions, joint
+            velocities, poses or changes of poses. A dataset without a robot's name is a separate group. ``mixture``
+            takes those of all datasets together, by their weights or those of the last phase. Datasets that are taken
+            together must have the same dimensions, or a layout with named slots, whose numbers are then taken together.
         over: ``dataset`` counts every converted step of ``split``, whatever the loader leaves out. ``samples`` counts
             the step t of each sample of the loader's first epoch, with its split and choices. Make
             it from the loader of training.
@@ -69,8 +72,9 @@ class Normalize:
             ``gr00t``. False keeps all values.
         split: TFDS split of ``over="dataset"``. Use the statistics of training for every split.
         keys: Vectors to normalise, by default those that a dataset has.
-        tails: Steps that count in the statistics of a relative vector: ``real``, those inside the episode;
-            ``complete``, those of complete chunks; ``repeat``, all, with the last step of the episode repeated.
+        tails: Steps that count in the statistics: ``real``, those of all chunks of a relative vector that are inside
+            the episode, and of any other vector each step of the data once; ``complete``, those of complete chunks;
+            ``repeat``, all, with the last step of the chunk in the episode repeated.
         statistics: ``stored`` are those of the data. ``transformed`` are those of the loader's samples after
             ``transforms``, which run over batches without frames. ``make_loader(normalize={...})`` gives the transforms
             of the loader.
@@ -80,6 +84,7 @@ class Normalize:
         names: Names of the datasets.
         statistics: Statistics of each vector, by key and dataset.
         conversions: Conversion of each vector that is relative or has another form, by key and dataset.
+        slots: Slots of each vector in a layout, by key and dataset.
         is_bound: True if rows of the tables are the datasets of a loader, False if they are those of a file.
 
     Raises:
@@ -87,7 +92,10 @@ class Normalize:
             are taken together have other dimensions.
     """
 
+    is_normalization: ClassVar[bool] = True
+    """True, so that states are dropped after it."""
     conversions: dict[VectorName, dict[str, RelativeVector]]
+    slots: dict[VectorName, dict[str, Slots]]
 
     def __init__(
         self,
@@ -134,7 +142,9 @@ class Normalize:
                         kept_dims=np.array([_is_left(vector, dim, kept_patterns) for dim in range(vector.size)]),
                         flag_dims=np.array(vector.kinds) == "flag",
                     )
-                    source = used_data(data, vector_key, member, used_splits(data, member, over=over, split=split))
+                    splits = used_splits(data, member, over=over, split=split)
+                    has_steps = transformed is None and counts_chunks(data, vector_key, tails)
+                    source = used_data(data, vector_key, member, splits, has_steps=has_steps)
                     by_dataset[name] = replace(by_dataset[name], mask=mask, source=source)
         clip = _bound(clip, method)
         self._set(numbers, method=method, per=per, over=over, split=split, clip=clip, keys=keys, tails=tails)
@@ -147,14 +157,20 @@ class Normalize:
         self.method, self.per, self.over, self.split, self.clip, self.keys, self.tails = (
             settings[name] for name in SETTINGS
         )
-        self.conversions = {}
+        self.conversions, self.slots = {}, {}
         self._fill(dict.fromkeys(name for by_dataset in statistics.values() for name in by_dataset))
 
     def _convert(self, spec: BatchSpec) -> None:
-        """Take the conversions of the vectors that are normalised."""
+        """Take the conversions and the slots of the vectors that are normalised."""
         for key in self.keys:
             if key in spec.relative:
                 self.conversions[key] = dict(zip(spec.datasets, spec.relative[key], strict=True))
+        self._take_slots(spec)
+
+    def _take_slots(self, spec: BatchSpec) -> None:
+        self.slots = {
+            key: dict(zip(spec.datasets, spec.slots[key], strict=True)) for key in self.keys if key in spec.slots
+        }
 
     def _fill(self, dataset_names: Iterable[str]) -> None:
         """Make the tables of some datasets, in this order."""
@@ -164,10 +180,15 @@ class Normalize:
             by_dataset = self.statistics[vector_key]
             shapes = [by_dataset[name].mean.shape for name in self.names if name in by_dataset]
             largest = [max(sizes) for sizes in zip(*shapes, strict=True)] or [0]
+            slots = self.slots.get(vector_key, {})
+            largest[-1:] = [max((slot.size for slot in slots.values()), default=largest[-1])]
             table = self._tables[vector_key] = Affine.identity(len(self.names), *largest)
             for dataset_row, dataset_name in enumerate(self.names):
                 if dataset_name in by_dataset:
-                    METHODS[self.method].fill(table, dataset_row, by_dataset[dataset_name], clip=self.clip)
+                    statistics = by_dataset[dataset_name]
+                    METHODS[self.method].fill(
+                        table, dataset_row, statistics, clip=self.clip, slots=slots.get(dataset_name)
+                    )
 
     @property
     def tables(self) -> dict[str, Affine]:
@@ -216,7 +237,8 @@ class Normalize:
                     hint = closest(name, by_dataset, noun="datasets")
                     raise ArgumentError(f"{context}no statistics of the {vector_key} of {name}; {hint}")
                 saved = by_dataset[name].source
-                current = used_data(data, vector_key, member, saved.get("content", ()))
+                splits = saved.get("content", ())
+                current = used_data(data, vector_key, member, splits, has_steps="steps" in saved)
                 # Statistics of absolute values have no conversion; files of trainers do not name their data.
                 for field in (*saved, *(("conversion",) if "content" in saved else ())):
                     if saved.get(field) != current.get(field):
@@ -226,40 +248,32 @@ class Normalize:
                             "Normalize from a loader like this one"
                         )
         bound = copy.copy(self)
+        bound._take_slots(data.spec)
         bound._fill(data.names)
         bound.is_bound = True
         return bound
 
-    def pooled(self, stride: int) -> Self:
-        """Return the same normalisation with one map for every ``stride``-th step of statistics of each step.
-
-        Quantiles of pooled steps are unknown, NaN.
-        """
-        pooled = copy.copy(self)
-        pooled.statistics = {
-            key: {name: pool_steps(numbers, stride) for name, numbers in by_dataset.items()}
-            for key, by_dataset in self.statistics.items()
-        }
-        pooled._fill(self.names)
-        return pooled
-
     def normalize(self, values: Any, key: VectorName | None = None, *, dataset: Any) -> Any:
-        """Return values as ``map`` gives them, for inference.
+        """Return values as ``map`` gives them, for inference; in a layout, they are put into it.
 
         Args:
-            values: float [..., dims] of numpy, torch or jax, with at most as many dims as the vector.
+            values: float [..., dims] of numpy, torch or jax, with at most as many dims as the vector; for a layout all
+                dims of the dataset.
             key: Vector of the values; by default the state, or the action if no state is normalised.
-            dataset: Name of the dataset, its number, or numbers of the shape of the leading dimensions.
+            dataset: Name of the dataset, its number, or numbers of the shape of the leading dimensions. In a layout a
+                name or a number.
         """
-        return self._apply(self._tables, values, key or ("state" if "state" in self.keys else "action"), dataset)
+        key = key or ("state" if "state" in self.keys else "action")
+        return self._apply(self._tables, values, key, dataset, direction="put")
 
     def denormalize(self, values: Any, key: VectorName = "action", *, dataset: Any, state: Any = None) -> Any:
         """Return values in the units of the data, the inverse of ``normalize`` for values that it did not clip.
 
-        A relative action becomes an absolute one: the command for the robot.
+        A relative action becomes an absolute one: the command for the robot. Of values in a layout, the dimensions of
+        the dataset remain; those without a slot are NaN.
 
         Args:
-            values: As for ``normalize``; of a relative action [..., W, dims].
+            values: As for ``normalize``; of a relative action [..., W, dims], in a layout all its numbers.
             key: Vector of the values.
             dataset: As for ``normalize``; of a relative action a name or a number.
             state: State of the observation that the action was predicted from, as the dataset stores it,
@@ -268,9 +282,14 @@ class Normalize:
         Raises:
             ArgumentError: The state of a relative action is missing, or another argument is wrong.
         """
-        absolute = self._apply({key: table.inverse() for key, table in self._tables.items()}, values, key, dataset)
+        tables = {key: table.inverse() for key, table in self._tables.items()}
+        absolute = self._apply(tables, values, key, dataset, direction="take")
         if key not in self.conversions:
             return absolute
+        if not isinstance(dataset, str) and np.ndim(dataset):
+            raise ArgumentError(
+                f"dataset={dataset!r:.100}: a relative action is of one dataset; give its name or number"
+            )
         name = dataset if isinstance(dataset, str) else self.names[int(dataset)]
         conversion = self.conversions[key][name]
         numbers = np.asarray(absolute, np.float64)[..., : len(conversion.names)]
@@ -288,6 +307,11 @@ class Normalize:
                 key: {name: conversion.to_json() for name, conversion in by_dataset.items()}
                 for key, by_dataset in self.conversions.items()
             }
+        if self.slots:
+            content["slots"] = {
+                key: {name: slots.to_json() for name, slots in by_dataset.items()}
+                for key, by_dataset in self.slots.items()
+            }
         return content
 
     @classmethod
@@ -302,6 +326,9 @@ class Normalize:
                 normalize.conversions[key] = {
                     name: RelativeVector.from_json(value) for name, value in by_dataset.items()
                 }
+            for key, by_dataset in content.get("slots", {}).items():
+                normalize.slots[key] = {name: Slots.from_json(value) for name, value in by_dataset.items()}
+            normalize._fill(normalize.names)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ArgumentError(f"{context}: field missing or of the wrong type ({error!r:.100})") from None
         return normalize
@@ -331,7 +358,27 @@ class Normalize:
             raise ArgumentError(f"format={format!r:.100}; expected one of {', '.join(FILES)}")
         export_file(path, self.statistics, method=METHODS[self.method], trainer=FILES[format])
 
-    def _apply(self, tables: Mapping[str, Affine], values: Any, key: str, dataset: Any) -> Any:
+    def _slots_of(self, key: VectorName, number: Any) -> Slots | None:
+        """Return the slots of the dataset of a number, None if the vector is in no layout."""
+        if key not in self.slots:
+            return None
+        is_number = np.ndim(number) == 0 and np.asarray(number).dtype.kind in "iu"
+        if not is_number or not 0 <= int(number) < len(self.names):
+            raise ArgumentError(
+                f"dataset={number!r:.100}: the {key} is in a layout, and datasets have other dimensions; expected a "
+                f"name or a number below {len(self.names)}"
+            )
+        return self.slots[key].get(self.names[int(number)])
+
+    def _apply(
+        self,
+        tables: Mapping[str, Affine],
+        values: Any,
+        key: VectorName,
+        dataset: Any,
+        *,
+        direction: Literal["put", "take"],
+    ) -> Any:
         if key not in tables:
             raise ArgumentError(f"key={key!r:.100}; normalised are {', '.join(tables)}")
         if isinstance(dataset, str):
@@ -340,6 +387,9 @@ class Normalize:
             dataset = self.names.index(dataset)
         table, shape = tables[key], tuple(getattr(values, "shape", ()))
         num_dims = table.centre.shape[-1]
+        if (slots := self._slots_of(key, dataset)) is not None:
+            table, values, num_dims = in_layout(table, values, slots, direction=direction)
+            shape = tuple(values.shape)
         if not shape or shape[-1] > num_dims or "float" not in str(values.dtype):
             found_value = f"an array of shape {shape} and {values.dtype}" if shape else f"{values!r:.100}"
             raise ArgumentError(

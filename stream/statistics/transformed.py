@@ -40,7 +40,9 @@ class TransformedVectors:
         Raises:
             ArgumentError: From the function, a transform needs frames, or gives another count of dimensions.
         """
-        size = self.data.spec.vectors(vector_key)[member].size
+        vector_slots = self.data.spec.slots.get(vector_key)
+        slots = vector_slots[member] if vector_slots else None
+        size = slots.size if slots else self.data.spec.vectors(vector_key)[member].size
 
         def yield_chunks() -> Chunks:
             maker = _maker(_without_frames(self.data.spec), self.transforms)
@@ -54,28 +56,34 @@ class TransformedVectors:
                         f"statistics='transformed': a transform needs {error}, and the statistics are of batches "
                         "without frames; make the transform change action and state without them"
                     ) from None
-                values, mask = (batch[key] for key in (vector_key, f"{vector_key}_mask"))
-                if values.ndim == 2:
-                    values, mask = values[:, None], mask[:, None]
+                keys = (vector_key, f"{vector_key}_mask")
+                if absent := [key for key in keys if key not in batch]:
+                    raise ArgumentError(
+                        f"statistics='transformed': the transforms return no {absent[0]}; keep {' and '.join(keys)}"
+                    )
+                # One step, several, or those of the intervals between frames.
+                values, mask = (np.asarray(batch[key]).reshape(len(rows), -1, batch[key].shape[-1]) for key in keys)
                 if values.shape[-1] < size:
                     raise ArgumentError(
                         f"statistics='transformed': the {vector_key} has {values.shape[-1]} dimensions after the "
                         f"transforms, {self.data.names[member]} has {size}; keep their count"
                     )
-                yield values[..., :size].astype(np.float32), mask[..., :size]
+                values, mask = values[..., :size].astype(np.float32), mask[..., :size]
+                yield (slots.take(values), slots.take(mask)) if slots else (values, mask)
 
         return yield_chunks
 
 
 def check_unchanged(data: Mixture, transforms: Sequence[Any], keys: Sequence[str]) -> None:
     """Raise ArgumentError if transforms change a vector whose statistics are of the data as stored."""
-    plain, changed = _maker(_without_frames(data.spec), ()), _maker(data.spec, tuple(transforms))
+    plain = _maker(_without_frames(data.spec), ())
+    changed = _maker(replace(data.spec, state_dropout=None), tuple(transforms))
     for member in range(len(data.names)):
         positions = np.arange(min(_PROBED, int(data.sample_index.sizes[member])))
         rows = _rows(data, member, positions)
         before, after = plain.make(0, rows).batch, changed.make(0, rows).batch
         for key in (key for key in VECTORS if key in keys and key in before):
-            if not np.array_equal(np.asarray(after.get(key)), before[key]):
+            if not np.array_equal(np.asarray(after.get(key)), before[key], equal_nan=True):
                 names = ", ".join(type(transform).__name__ for transform in transforms)
                 raise ArgumentError(
                     f"transforms: {names} changes the {key} in front of its normalisation, whose statistics are of the "
@@ -85,7 +93,8 @@ def check_unchanged(data: Mixture, transforms: Sequence[Any], keys: Sequence[str
 
 
 def _without_frames(spec: BatchSpec) -> BatchSpec:
-    return replace(spec, cameras=(), chooses_frames=False)
+    # Statistics count every state.
+    return replace(spec, cameras=(), chooses_frames=False, history_dropout=None, state_dropout=None)
 
 
 def _maker(spec: BatchSpec, transforms: tuple[Any, ...]) -> BatchMaker:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,14 +16,11 @@ from stream.format.names import VectorName, table_file
 from stream.format.statistics import NUMBERS, describe_values, describe_weighted
 from stream.format.table import Table
 from stream.sample.relative import RelativeVector
-from stream.statistics.chunks import Chunks, Tails, describe_chunks, read_sources
+from stream.statistics.chunks import Chunks, ChunkSource, ChunkSteps, Tails, describe_chunks, read_sources
+from stream.statistics.groups import Per, SharedColumns, group_members
 from stream.statistics.mixture import Mixture
 from stream.statistics.transformed import TransformedVectors
 
-if TYPE_CHECKING:
-    pass
-
-Per = Literal["dataset", "robot", "mixture"]
 Over = Literal["dataset", "samples"]
 _CHUNK = 1 << 18
 """Steps that are read at once."""
@@ -54,20 +51,6 @@ class VectorStatistics:
     source: Mapping[str, Any] = field(default_factory=dict)
 
 
-def pool_steps(statistics: VectorStatistics, stride: int) -> VectorStatistics:
-    """Return the statistics of every ``stride``-th step together, of as many values each; quantiles are NaN."""
-    if statistics.mean.ndim == 1:
-        return statistics
-    mean, std, low, high = (getattr(statistics, name)[::stride] for name in ("mean", "std", "min", "max"))
-    pooled_mean, unknown = mean.mean(axis=0), np.full(mean.shape[1:], np.nan)
-    pooled_std = np.sqrt((std**2 + (mean - pooled_mean) ** 2).mean(axis=0))
-    least, largest = low.min(axis=0), high.max(axis=0)
-    mask = np.asarray(statistics.mask[::stride].any(axis=0))
-    return replace(
-        statistics, mean=pooled_mean, std=pooled_std, min=least, max=largest, q01=unknown, q99=unknown, mask=mask
-    )
-
-
 Statistics = Mapping[Any, Mapping[str, VectorStatistics]]
 """Statistics by vector and dataset."""
 
@@ -81,12 +64,14 @@ class _Part:
         rows: Rows of the table, n of them.
         vector: DatasetVector, of columns of the table.
         weight: Weight of every step, or of each of them, float64 [n].
+        dims: Dimension of the vector in each column of the statistics, -1 for none.
     """
 
     table: Table
     rows: range | np.ndarray
     vector: DatasetVector
     weight: float | np.ndarray
+    dims: tuple[int, ...]
 
     def values(self, dim: int) -> Iterator[np.ndarray]:
         """Yield the values of one dimension, float32, some steps at a time; NaN for missing ones."""
@@ -114,41 +99,30 @@ def measure(
         over: ``dataset`` counts all steps of a split; ``samples`` counts the step t of each sample of the first epoch,
             by its weight if samples have weights.
         split: TFDS split, for ``over="dataset"``.
-        tails: Chunks that count at the end of an episode, of a vector that is relative or has another form.
+        tails: Chunks that count at the end of an episode; see ``counts_chunks``.
         transformed: Vectors after transforms, whose statistics are taken instead.
 
     Raises:
         ArgumentError: A dataset has no such split, or datasets that are taken together have other dimensions.
     """
     vectors = mixture.spec.vectors(vector_key)
-    groups: dict[Any, list[int]] = {}
-    for member, vector in enumerate(vectors):
-        if vector.size:
-            # A dataset whose episodes name several robots is a separate group.
-            robot = mixture.datasets[member].manifest.spec.get("robot") or member
-            group: dict[Per, Any] = {"dataset": member, "robot": robot, "mixture": ""}
-            groups.setdefault(group[per], []).append(member)
     by_dataset: dict[str, VectorStatistics] = {}
-    for members in groups.values():
-        first_member, names = members[0], mixture.names
-        for member in members[1:]:
-            if vectors[member].names != vectors[first_member].names:
-                dims = [f"{names[number]} is {', '.join(vectors[number].names)}" for number in (member, first_member)]
-                raise ArgumentError(
-                    f"per={per!r}: {vector_key} of {dims[0]}, that of {dims[1]}; take one space for all, "
-                    "or per='dataset'"
-                )
+    for members in group_members(mixture, vector_key, per=per):
+        columns = SharedColumns(mixture, vector_key, members, per=per)
         if transformed is not None:
-            statistics = _of_transformed(mixture, vector_key, members, transformed, per=per)
-        elif vector_key in mixture.spec.relative:
-            statistics = _of_chunks(mixture, vector_key, members, over=over, split=split, tails=tails, per=per)
-        elif over == "dataset" and len(members) == 1 and vectors[first_member].chosen is None:
-            statistics = _from_manifest(mixture, vector_key, first_member, split)
+            statistics = _of_transformed(mixture, vector_key, columns, transformed, per=per)
+        elif counts_chunks(mixture, vector_key, tails):
+            statistics = _of_chunks(mixture, vector_key, columns, over=over, split=split, tails=tails, per=per)
+        elif over == "dataset" and len(members) == 1 and vectors[members[0]].chosen is None:
+            statistics = _from_manifest(mixture, vector_key, members[0], split)
         else:
             statistics = _combine(
-                _parts(mixture, vector_key, members, over=over, split=split, weighted=per == "mixture")
+                _parts(mixture, vector_key, columns, over=over, split=split, weighted=per == "mixture")
             )
-        by_dataset |= {names[member]: statistics for member in members}
+        for member in members:
+            names = vectors[member].names
+            numbers: Any = {name: columns.pick(getattr(statistics, name), member, size=len(names)) for name in NUMBERS}
+            by_dataset[mixture.names[member]] = replace(statistics, names=names, **numbers)
     return by_dataset
 
 
@@ -168,8 +142,32 @@ def mixture_statistics(
     return numbers_by_vector
 
 
-def used_data(mixture: Mixture, vector_key: VectorName, member: int, splits: Iterable[str]) -> dict[str, Any]:
-    """Return the data that the statistics of a vector depend on, as JSON: its dimensions, columns and their content."""
+def counts_chunks(mixture: Mixture, vector_key: VectorName, tails: Tails) -> bool:
+    """Return whether the statistics of a vector count the steps of chunks, not each step of the data once.
+
+    They do for a vector that is relative or has another form, and for windows of all others where tails or each step of
+    the chunk make a difference.
+    """
+    spec, span = mixture.spec, mixture.spec.span_of(vector_key)
+    if vector_key in spec.relative:
+        return True
+    is_reduced = vector_key == "action" and (spec.reduction is not None or spec.has_intervals)
+    has_window = any(first or length > 1 for first, length in zip(span.firsts, span.lengths, strict=True))
+    return has_window and not is_reduced and (tails != "real" or vector_key in spec.per_step)
+
+
+def used_data(
+    mixture: Mixture, vector_key: VectorName, member: int, splits: Iterable[str], *, has_steps: bool = False
+) -> dict[str, Any]:
+    """Return the data that the statistics of a vector depend on, as JSON: its dimensions, columns and their content.
+
+    Args:
+        mixture: Mixture.
+        vector_key: Vector.
+        member: Number of the dataset.
+        splits: Splits of the statistics.
+        has_steps: Whether they depend on the steps of the chunk; those of relative vectors always do.
+    """
     dataset, vector = mixture.datasets[member], _columns(mixture, vector_key, member)
     conversions = mixture.spec.relative.get(vector_key)
     columns = list(vector.chosen or ())
@@ -184,9 +182,12 @@ def used_data(mixture: Mixture, vector_key: VectorName, member: int, splits: Ite
     names = list(mixture.spec.vectors(vector_key)[member].names)
     used: dict[str, Any] = {"names": names, "columns": chosen_columns, "content": content}
     if conversions:
-        span = mixture.spec.span_of(vector_key)
         used["conversion"] = conversions[member].to_json()
-        used["steps"] = [span.firsts[member], span.lengths[member]]
+    if conversions or has_steps:
+        steps = _chunk_steps(mixture, vector_key, member, "real")
+        used["steps"] = [steps.start, steps.length]
+        if steps.stride != 1 or steps.repeats_edges:
+            used["steps"] += [steps.stride, "repeat" if steps.repeats_edges else "mask"]
     return used
 
 
@@ -198,20 +199,20 @@ def used_splits(mixture: Mixture, member: int, *, over: Over, split: str) -> lis
 def _of_chunks(
     mixture: Mixture,
     vector_key: VectorName,
-    members: Sequence[int],
+    columns: SharedColumns,
     *,
     over: Over,
     split: str,
     tails: Tails,
     per: Per,
 ) -> VectorStatistics:
-    """Return the statistics of converted chunks of members together."""
-    span, spec = mixture.spec.span_of(vector_key), mixture.spec
+    """Return the statistics of chunks of members together."""
+    spec = mixture.spec
     parts: dict[Any, tuple[float, Callable[[], Chunks]]] = {}
-    for member in members:
-        conversion = spec.relative[vector_key][member]
+    for member in columns.dims:
+        conversion = spec.relative[vector_key][member] if vector_key in spec.relative else None
         vector = _columns(mixture, vector_key, member)
-        state = _columns(mixture, "reference", member) if conversion.needs_state else None
+        state = _columns(mixture, "reference", member) if conversion and conversion.needs_state else None
         tables = _drawn(mixture, member) if over == "samples" else _steps(mixture, member, vector_key, split)
         num_steps = sum(len(rows) for _, rows, _ in tables)
         weight = mixture.phase_weights[-1][member] / max(num_steps, 1) if per == "mixture" else 1.0
@@ -222,43 +223,70 @@ def _of_chunks(
                     "over='dataset'"
                 )
             chosen = np.sort(np.asarray(rows)) if over == "samples" else None
-            window = {"start": span.firsts[member], "length": span.lengths[member], "tails": tails}
             part_member = member if per == "mixture" or over == "samples" else None
-            make_chunks = partial(_chunks, table, vector, state, chosen, conversion, window)
-            parts[part_member, table.path, vector.chosen] = weight, make_chunks
-    return _describe(mixture, vector_key, members[0], list(parts.values()))
+            read = partial(read_sources, table, vector, state, chosen)
+            steps = _chunk_steps(mixture, vector_key, member, tails)
+            pools = conversion is None and vector_key not in spec.per_step
+            make_chunks = partial(_counted, read, steps) if pools else partial(_chunks, read, conversion, steps)
+            key = part_member, table.path, vector.chosen
+            parts[key] = weight, partial(_spread, columns, member, make_chunks)
+    statistics = _describe(mixture, vector_key, columns, list(parts.values()))
+    if tails == "complete" and columns.count and not statistics.count:
+        members = list(columns.dims)
+        raise ArgumentError(
+            f"{vector_key} of {', '.join(mixture.names[member] for member in members)}: no complete chunk of "
+            f"{spec.span_of(vector_key).lengths[members[0]]} steps has values; take fewer steps, or tails='real'"
+        )
+    if vector_key in spec.relative:
+        return statistics
+    return _statistics(statistics.count, vars(statistics))
 
 
 def _of_transformed(
-    mixture: Mixture, vector_key: VectorName, members: Sequence[int], transformed: TransformedVectors, *, per: Per
+    mixture: Mixture, vector_key: VectorName, columns: SharedColumns, transformed: TransformedVectors, *, per: Per
 ) -> VectorStatistics:
     """Return the statistics of a vector of members together after transforms."""
     parts = []
-    for member in members:
+    for member in columns.dims:
         num_samples = int(mixture.sample_index.sizes[member])
         weight = mixture.phase_weights[-1][member] / max(num_samples, 1) if per == "mixture" else 1.0
-        parts.append((weight, transformed.chunks(vector_key, member)))
-    return _describe(mixture, vector_key, members[0], parts)
+        parts.append((weight, partial(_spread, columns, member, transformed.chunks(vector_key, member))))
+    return _describe(mixture, vector_key, columns, parts)
 
 
 def _describe(
-    mixture: Mixture, vector_key: VectorName, member: int, parts: Sequence[tuple[float, Callable[[], Chunks]]]
+    mixture: Mixture,
+    vector_key: VectorName,
+    columns: SharedColumns,
+    parts: Sequence[tuple[float, Callable[[], Chunks]]],
 ) -> VectorStatistics:
-    vector, per_step = mixture.spec.vectors(vector_key)[member], vector_key in mixture.spec.per_step
-    numbers: Any = describe_chunks(parts, vector.size, per_step=per_step)
-    return VectorStatistics(names=vector.names, count=int(numbers.pop("count").max(initial=0)), **numbers)
+    numbers: Any = describe_chunks(parts, columns.count, per_step=vector_key in mixture.spec.per_step)
+    return VectorStatistics(names=(), count=int(numbers.pop("count").max(initial=0)), **numbers)
 
 
-def _chunks(
-    table: Table,
-    vector: DatasetVector,
-    state: DatasetVector | None,
-    chosen_rows: np.ndarray | None,
-    conversion: RelativeVector,
-    window: Mapping[str, Any],
-) -> Chunks:
-    for source in read_sources(table, vector, state, chosen_rows):
-        yield from source.chunks(conversion, **window)
+def _spread(columns: SharedColumns, member: int, make_chunks: Callable[[], Chunks]) -> Chunks:
+    yield from columns.spread(make_chunks(), member)
+
+
+def _chunk_steps(mixture: Mixture, vector_key: VectorName, member: int, tails: Tails) -> ChunkSteps:
+    span = mixture.spec.span_of(vector_key)
+    return ChunkSteps(
+        start=span.firsts[member],
+        length=span.lengths[member],
+        stride=span.strides[member],
+        repeats_edges=vector_key in mixture.spec.repeated_edges,
+        tails=tails,
+    )
+
+
+def _chunks(read: Callable[[], Iterator[ChunkSource]], conversion: RelativeVector | None, steps: ChunkSteps) -> Chunks:
+    for source in read():
+        yield from source.chunks(conversion, steps)
+
+
+def _counted(read: Callable[[], Iterator[ChunkSource]], steps: ChunkSteps) -> Chunks:
+    for source in read():
+        yield from source.counted(steps)
 
 
 def _columns(mixture: Mixture, vector_key: str, member: int) -> DatasetVector:
@@ -272,44 +300,46 @@ def _from_manifest(mixture: Mixture, vector_key: VectorName, member: int, split:
     statistics: Any = mixture.datasets[member].manifest.statistics.get(split, {}).get(mixture.spec.derived[vector_key])
     if statistics is None:
         raise _no_split(mixture, member, vector_key, split)
-    return _statistics(mixture.spec.vectors(vector_key)[member].names, statistics.count, vars(statistics))
+    return _statistics(statistics.count, vars(statistics))
 
 
-def _statistics(dim_names: Sequence[str], count: int, numbers_by_name: Mapping[str, Any]) -> VectorStatistics:
+def _statistics(count: int, numbers_by_name: Mapping[str, Any]) -> VectorStatistics:
     arrays: Any = {name: np.array(numbers_by_name[name], np.float32).astype(np.float64) for name in NUMBERS}
-    return VectorStatistics(names=tuple(dim_names), count=count, **arrays)
+    return VectorStatistics(names=(), count=count, **arrays)
 
 
 def _combine(parts: Sequence[_Part]) -> VectorStatistics:
-    counts = [len(part.rows) for part in parts]
-    is_even = all(isinstance(part.weight, float) and part.weight == parts[0].weight for part in parts)
-    weights = [] if is_even else [np.broadcast_to(part.weight, len(part.rows)) for part in parts]
-    values = np.empty(sum(counts), np.float32)
-    numbers_by_dim = []
-    for dim in range(parts[0].vector.size):
-        first_row = 0
-        for chunk in (chunk for part in parts for chunk in part.values(dim)):
-            values[first_row : first_row + len(chunk)] = chunk
-            first_row += len(chunk)
-        numbers = describe_values(values) if is_even else describe_weighted(values, np.concatenate(weights))
-        numbers_by_dim.append(numbers)
-    numbers_by_name = {name: [numbers[name] for numbers in numbers_by_dim] for name in NUMBERS}
-    return _statistics(parts[0].vector.names, len(values), numbers_by_name)
+    memory = np.empty(sum(len(part.rows) for part in parts), np.float32)
+    numbers_by_column = []
+    for column in range(len(parts[0].dims)):
+        column_parts = [part for part in parts if part.dims[column] >= 0]
+        num_values = 0
+        for chunk in (chunk for part in column_parts for chunk in part.values(part.dims[column])):
+            memory[num_values : num_values + len(chunk)] = chunk
+            num_values += len(chunk)
+        values, first_weight = memory[:num_values], column_parts[0].weight
+        if all(isinstance(part.weight, float) and part.weight == first_weight for part in column_parts):
+            numbers_by_column.append(describe_values(values))
+        else:
+            weights = [np.broadcast_to(part.weight, len(part.rows)) for part in column_parts]
+            numbers_by_column.append(describe_weighted(values, np.concatenate(weights)))
+    numbers_by_name = {name: [numbers[name] for numbers in numbers_by_column] for name in NUMBERS}
+    return _statistics(len(memory), numbers_by_name)
 
 
 def _parts(
-    mixture: Mixture, vector_key: VectorName, members: Sequence[int], *, over: Over, split: str, weighted: bool
+    mixture: Mixture, vector_key: VectorName, columns: SharedColumns, *, over: Over, split: str, weighted: bool
 ) -> list[_Part]:
     """Return the steps that count; two members of one dataset count its steps once, or with both weights."""
     parts: dict[Any, _Part] = {}
-    for member in members:
+    for member, dims in columns.dims.items():
         vector = _columns(mixture, vector_key, member)
         tables = _drawn(mixture, member) if over == "samples" else _steps(mixture, member, vector_key, split)
         steps = sum(len(rows) for _, rows, _ in tables)
         weight = mixture.phase_weights[-1][member] / max(steps, 1) if weighted else 1.0
         for table, rows, counts in tables:
             part_member = member if weighted or over == "samples" else None
-            parts[part_member, table.path, vector.chosen] = _Part(table, rows, vector, weight * counts)
+            parts[part_member, table.path, vector.chosen] = _Part(table, rows, vector, weight * counts, dims)
     return list(parts.values())
 
 

@@ -34,6 +34,9 @@ TWO_OF_TWO_DEVICES: list[Case] = [
     ("2x2, model inside of processes", {"mesh": [[0, 1], [2, 3]], "spec": ["model"]}, [ALL, ALL]),
     ("2x2, replicated", {"mesh": [[0, 1], [2, 3]], "spec": []}, [ALL, ALL]),
     ("devices of each process alone", {"mesh": [[0], [1]], "spec": ["data"], "local": True}, HALVES),
+    ("data, augmented", {"mesh": [[0], [1], [2], [3]], "spec": ["data"], "augment": "openpi"}, HALVES),
+    ("replicated, augmented", {"mesh": [[0, 1], [2, 3]], "spec": [], "augment": "octo"}, [ALL, ALL]),
+    ("alone, augmented", {"mesh": [[0], [1]], "spec": ["data"], "local": True, "augment": "lerobot"}, HALVES),
 ]
 FOUR: list[Case] = [
     ("data", {"mesh": [[0], [1], [2], [3]], "spec": ["data"]}, QUARTERS),
@@ -51,9 +54,10 @@ REFUSED = [
 ]
 
 
-def _digest(batch: dict[str, Any], start: int, stop: int) -> str:
+def _digest(batch: dict[str, Any], start: int, stop: int, *, frames: bool) -> str:
     """The digest of some rows of a batch, with the types that JAX makes of it."""
-    rows = {key: value[start:stop] for key, value in batch.items() if key != "language"}
+    left_out = ("language",) if frames else ("language", "frames")
+    rows = {key: value[start:stop] for key, value in batch.items() if key not in left_out}
     return digest({k: v.astype(np.int32) if v.dtype == np.int64 and k != "sample" else v for k, v in rows.items()})
 
 
@@ -75,12 +79,15 @@ def test_each_process_holds_the_rows_that_a_sharding_says(
             assert "refused" not in held_rows, (name, held_rows)
             moved = first if case.get("local") else 0  # an array of a process alone begins with its own rows
             assert held_rows["rows"] == (end - first if case.get("local") else BATCH_SIZE), name
+            assert held_rows["difference"] <= 2, name
+            is_augmented = "augment" in case
             for batch, parts, language in zip(batches, held_rows["parts"], held_rows["language"], strict=True):
                 held = {row for start, stop, _ in parts for row in range(start + moved, stop + moved)}
                 assert held == set(range(first, end)), (name, process)
                 assert len(parts) == (devices if not case.get("local") else len(case["mesh"])), name
                 for start, stop, part in parts:
-                    assert part == _digest(batch, start + moved, stop + moved), (name, process)
+                    expected = _digest(batch, start + moved, stop + moved, frames=not is_augmented)
+                    assert part == expected, (name, process)
                 assert language == batch["language"][first:end], (name, process)
 
 

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
-from tests.documentation.blocks import TURNS, block_with, run_block
+from stream import Vector, make_loader
+from tests.documentation.blocks import TURNS, block_with, blocks, run_block
+from tests.fixtures.trained_tokenizers import chunks_of, write_fast, write_paligemma
 
 
 def test_chunks_of_three_trainers_from_the_same_root(frames_root: Path) -> None:
@@ -17,6 +20,37 @@ def test_chunks_of_three_trainers_from_the_same_root(frames_root: Path) -> None:
     assert np.shape(names["statistics"]["relative_action"]["eef"]["min"]) == (4, 9)
     assert names["gr00t_loader"].batch_at(0)["actions"]["eef"].shape == (16, 4, 9)
     assert names["umi_loader"].batch_at(0)["action"].shape == (16, 4, 10)
+
+
+def test_two_bodies_in_one_layout(frames_root: Path) -> None:
+    code = block_with(frames_root, '"slots": "rdt"', **{"build/demo/frames": str(frames_root)})
+    names = run_block(code, {})
+    loader, batch = names["loader"], names["batch"]
+    assert batch["action"].shape == batch["action_mask"].shape == (16, 64, 128)
+    assert loader.action_names["droid"][10] == "gripper" and loader.action_names["droid"][30] == "x"
+    assert not batch["action"][~batch["action_mask"]].any()
+
+
+def test_the_layout_of_the_page_takes_the_joints_of_a_robot(frames_root: Path, tmp_path: Path) -> None:
+    (layout,) = (code for code in blocks("docs/actions.md", "yaml") if "left_arm:" in code)
+    path = tmp_path / "my_robots.yaml"
+    path.write_text(layout)
+    loader = make_loader(
+        frames_root, "droid", batch_size=4, frames=None, action=None, state=Vector(space="joint", slots=path)
+    )
+    batch = loader.batch_at(0)
+    assert np.flatnonzero(batch["state_mask"][0]).tolist() == [*range(8, 16)] and batch["state"].shape == (4, 20)
+
+
+def test_action_tokens_of_batches_and_the_chunk_of_a_robot(frames_root: Path, tmp_path: Path) -> None:
+    for library in ("scipy", "sentencepiece", "tokenizers"):
+        pytest.importorskip(library)
+    model = write_paligemma(tmp_path / "paligemma.model")
+    folder = write_fast(tmp_path / "fast", chunks_of(300, dims=8))
+    paths = {"build/demo/frames": str(frames_root), "paligemma_tokenizer.model": str(model), "runs/fast": str(folder)}
+    names = run_block(block_with(frames_root, "token_loader =", **paths), {})
+    assert names["batch"]["token_loss_mask"].shape == (16, 250)
+    np.testing.assert_allclose(names["chunk"], names["batch"]["actions"][0], atol=0.4)
 
 
 class Robot:

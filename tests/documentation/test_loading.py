@@ -21,7 +21,7 @@ def test_the_first_lines(oxe_root: Path) -> None:
 
 
 def test_the_dimensions_of_an_action(oxe_root: Path) -> None:
-    code = block_with(oxe_root, "action_names")
+    code = block_with(oxe_root, 'action_names["bridge"]')
     names = run_block(code, {"make_loader": make_loader})
     shown = [ast.literal_eval(line.split("# ")[1]) for line in code.splitlines() if "# (" in line]
     assert sum(shown, ()) == names["loader"].action_names["bridge"]
@@ -89,6 +89,24 @@ def test_a_clip_has_the_actions_of_each_interval(frames_root: Path) -> None:
     np.testing.assert_allclose(seconds, [np.arange(8) / 2.5] * 64, atol=1e-6)
     is_bridge = batch["dataset"] == 0
     assert batch["action_mask"][~is_bridge, :, 2:].any() and not batch["action_mask"][is_bridge, :, 2:].any()
+
+
+def test_dropout_and_delay_in_a_loss(frames_root: Path) -> None:
+    names: dict[str, Any] = {"make_loader": make_loader, "Frames": Frames, "Vector": Vector, "np": np}
+    code = block_with(frames_root, "history_dropout=0.3", **{"build/demo/frames": str(frames_root)})
+    batch = run_block(code, names)["batch"]
+    assert batch["action_delay"].shape == (64,) and batch["action_prefix_mask"].shape == (64, 16)
+    noise = np.random.default_rng(0)
+    known = batch["action_prefix_mask"][..., None]
+
+    def model(batch: dict[str, Any], noisy: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """Return any velocity for known actions, and the right one for the others."""
+        assert (noisy == batch["action"])[np.broadcast_to(known, noisy.shape)].all()
+        start = (noisy - time * batch["action"]) / np.where(known, 1, 1 - time)
+        return np.where(known, 1e6, batch["action"] - start)
+
+    names |= {"batch": batch, "rng": noise, "model": model}
+    assert run_block(block_with(frames_root, "1 - time"), names)["loss"] < 1e-9
 
 
 def test_from_a_step_to_its_episode(oxe_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

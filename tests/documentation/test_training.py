@@ -47,17 +47,6 @@ def test_epochs_of_a_torch_dataset(torch: Any, oxe_root: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_loop_of_accelerate(torch: Any, oxe_root: Path) -> None:
-    pytest.importorskip("accelerate", reason="accelerate is not installed")
-    seen: list[Any] = []
-    model = torch.nn.Linear(1, 1)
-    names = {"model": model, "optimizer": torch.optim.SGD(model.parameters())}
-    code = block_with(oxe_root, "Accelerator()")
-    run_block(code, {**names, "train_step": lambda model, batch: seen.append(batch["sample"])})
-    torch.testing.assert_close(torch.cat(seen), torch.arange(TURNS * 64))
-
-
-@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_lightning(torch: Any, oxe_root: Path, halves: str, tmp_path: Path) -> None:
     pl = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")

@@ -49,17 +49,19 @@ _CLIPS: Sequence[Any] = (
     *([2, 0], [0, 0, 1], [1], [0, "goal"], ["0..2", 3]),
 )
 """Frames of which the last ones have no intervals."""
-_FRAME_FIELDS = ("cameras", "size", "fit", "filter", "edges", "times")
+_FRAME_FIELDS = ("cameras", "size", "fit", "filter", "edges", "times", "history_dropout")
 _SELECT_FIELDS = ("where", "episodes", "keep_ranges", "min_future_actions", "on_missing_column")
-_VECTOR_FIELDS = ("steps", "start", "space", "columns")
+_VECTOR_FIELDS = ("steps", "start", "stride", "edges", "space", "columns")
 PLAIN: dict[str, Any] = {
     **{"seed": 0, "shuffle": "global", "samples_per_episode": 0, "num_epochs": None, "sample_weights": None},
     **{"steps": None, "cameras": None, "size": None, "fit": "stretch", "filter": "area", "edges": "drop"},
     **{"times": False, "vectors": ("action", "state"), "reduce": None, "between": None, "on_unmapped": "mask"},
     **{"action_steps": None, "action_start": 0, "action_space": None, "action_columns": None},
     **{"state_steps": 1, "state_start": 0, "state_space": None, "state_columns": None},
+    **{"action_stride": 1, "state_stride": 1, "action_edges": "mask", "state_edges": "mask"},
     **{"where": None, "episodes": None, "keep_ranges": None, "min_future_actions": 1, "on_missing_column": "error"},
     **{"columns": [], "language": "language"},
+    **{"history_dropout": 0.0, "state_dropout": 0.0, "min_delay": 0, "max_delay": 0},
 }
 """The arguments of a loader by default, and the fields of its objects, all side by side."""
 
@@ -106,7 +108,9 @@ class Configuration:
         for name in ("action", "state"):
             fields = {field: case[f"{name}_{field}"] for field in _VECTOR_FIELDS} | {"on_unmapped": case["on_unmapped"]}
             if name == "action":
-                fields |= {"reduce": case["reduce"], "between": case["between"]}
+                fields |= {name: case[name] for name in ("reduce", "between", "min_delay", "max_delay")}
+            else:
+                fields["dropout"] = case["state_dropout"]
             arguments[name] = Vector(**fields) if name in case["vectors"] else None
         return {
             **{"root": folder / self.root, "mixture": self.mixture(folder), "batch_size": self.batch_size},
@@ -160,6 +164,8 @@ def configuration(number: int, sources: Mapping[str, Source]) -> Configuration:
     # What follows came later: the draws above stay those of before.
     _add_clips(draw, case, has_frames=has_frames, has_rates=has_rates)
     members = [_with_own(draw, member, case) for member in members]
+    _add_dropout(draw, case, members)
+    members = _add_strides(draw, case, members, has_rates=has_rates)
     return Configuration(number, root, tuple(members), phases, case, batch_size, ranks)
 
 
@@ -208,6 +214,39 @@ def _with_own(draw: random.Random, member: Member, case: Mapping[str, Any]) -> M
         if draw.random() < 0.1:
             own[f"{name}_columns"] = draw.choice((["count", "reward"], [("action", [1])]))
     return replace(member, own=own)
+
+
+def _add_dropout(draw: random.Random, case: dict[str, Any], members: Sequence[Member]) -> None:
+    """Add dropout and delays to some cases."""
+    if "state" in case["vectors"] and draw.random() < 0.3:
+        case["state_dropout"] = draw.choice((0.2, 0.5, 1.0))
+    has_history = any(str(frame).startswith("-") for frame in case["steps"] or ())
+    if draw.random() < (0.5 if has_history else 0.03):
+        case["history_dropout"] = draw.choice((0.2, 0.5, 1.0))
+    starts = [case["action_start"], *(member.own.get("action_start") for member in members)]
+    if "action" in case["vectors"] and not (case["reduce"] or case["between"] or any(starts)) and draw.random() < 0.8:
+        case["min_delay"], case["max_delay"] = draw.choice(((0, 1), (0, 2), (1, 3), (2, 2), (0, "0.3s")))
+
+
+def _add_strides(
+    draw: random.Random, case: dict[str, Any], members: Sequence[Member], *, has_rates: bool
+) -> list[Member]:
+    """Add strides and repeated edges to vectors of some cases, and return members with some strides of their own."""
+    strides = (2, 3, 5, *(("0.2s", "0.4s", "0.01s") if has_rates or draw.random() < 0.03 else ()))
+    strided = []
+    for name in case["vectors"]:
+        if name == "action" and (case["reduce"] or case["between"]):
+            continue
+        if draw.random() < 0.4:
+            case[f"{name}_stride"] = draw.choice(strides)
+        if draw.random() < 0.2:
+            case[f"{name}_edges"] = "repeat"
+        strided.append(name)
+    with_own = []
+    for member in members:
+        own = {f"{name}_stride": draw.choice((2, 4)) for name in strided if draw.random() < 0.1}
+        with_own.append(replace(member, own={**member.own, **own}))
+    return with_own
 
 
 def _sizes(draw: random.Random, cameras: Any, *, is_needed: bool) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import io
 import itertools
 import math
@@ -23,6 +24,17 @@ def _steps(value: Any, member: Member, *, least: int) -> Any:
     if at(value, member.source) < least:
         raise Refused("a time of no step")
     return at(value, member.source)
+
+
+def _delay(delay: int | str, member: Member, stride: int) -> int:
+    steps = _steps(delay, member, least=0)
+    return math.ceil(steps / stride) if isinstance(delay, str) else steps
+
+
+def _count(value: Any, member: Member, stride: int) -> int:
+    """Return the count of the steps of a vector: of a time every so many-th step in it."""
+    steps = _steps(value, member, least=1) or member.source.offset
+    return sum(step % stride == 0 for step in range(steps)) if isinstance(value, str) else steps
 
 
 _NOTHING = Vector((), lambda episode, t: ())
@@ -56,6 +68,19 @@ def resize(picture: np.ndarray, size: tuple[int, int], *, fit: str, filter: str)
     return padded
 
 
+_BITS = (1 << 64) - 1
+
+
+def uniform(sample: int, *parts: int | str) -> float:
+    """Return the random number of a sample for a purpose, in Python's integers: SplitMix64 of a hash of the purpose."""
+    text = "\0".join(f"{type(part).__name__}:{part}" for part in parts)
+    key = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+    mixed = ((sample + 1) * 0x9E3779B97F4A7C15 + key) & _BITS
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _BITS
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _BITS
+    return ((mixed ^ (mixed >> 31)) >> 11) / (1 << 53)
+
+
 class Rows:
     def __init__(self, members: Sequence[Member], case: Mapping[str, Any]) -> None:
         self.members = members
@@ -64,9 +89,14 @@ class Rows:
         self.vectors = {name: [self._vector(member, name) for member in members] for name in case["vectors"]}
         self.chooses = case["cameras"] is not None or case["edges"] == "repeat"
         self.chooses |= any(member.of(case, "steps") is not None for member in members)
+        self.strides = {
+            name: [_steps(member.of(case, f"{name}_stride"), member, least=1) for member in members]
+            for name in self.vectors
+        }
         self.counts = {
             name: [
-                _steps(member.of(case, f"{name}_steps"), member, least=1) or member.source.offset for member in members
+                _count(member.of(case, f"{name}_steps"), member, stride)
+                for member, stride in zip(members, self.strides[name], strict=True)
             ]
             for name in self.vectors
         }
@@ -74,6 +104,18 @@ class Rows:
             name: [_steps(member.of(case, f"{name}_start"), member, least=-(10**6)) for member in members]
             for name in self.vectors
         }
+        if case["history_dropout"]:
+            self.chooses = True
+            if not any(reach.high < 0 and not reach.name for window in self.windows for reach in window):
+                raise Refused("no history")
+        self.delays = []
+        if "action" in self.vectors and case["max_delay"]:
+            self.delays = [
+                [_delay(case[name], member, stride) for name in ("min_delay", "max_delay")]
+                for member, stride in zip(members, self.strides["action"], strict=True)
+            ]
+            if any(most >= count for (_, most), count in zip(self.delays, self.counts["action"], strict=True)):
+                raise Refused("a delay of the complete chunk")
         self.longest_interval = 0
         if case["between"] and "action" in self.vectors:
             self.longest_interval = max(map(_longest_interval, self.windows))
@@ -108,11 +150,23 @@ class Rows:
             values, real = self._values(name, number, sample)
             if name == "state" and all(member.of(case, "state_steps") == 1 for member in self.members):
                 values, real = values[0], real[0]
+            if name == "state" and self._is_dropped("state", row):
+                values, real = np.zeros_like(values), np.zeros_like(real)
             is_exact = name == "state" or case["reduce"] is None
             _equal(row[f"{name}_mask"], real)
             np.testing.assert_allclose(row[name], values, rtol=0 if is_exact else 1e-5, atol=0 if is_exact else 1e-6)
         for column in case["columns"]:
             self._check_column(column, member, sample, row)
+        assert ("action_delay" in row) == bool(self.delays)
+        if self.delays:
+            least, most = self.delays[number]
+            delay = least + int(uniform(int(row["sample"]), case["seed"], "delay") * (most - least + 1))
+            assert row["action_delay"] == delay
+            assert row["action_prefix_mask"].tolist() == [step < delay for step in range(max(self.counts["action"]))]
+
+    def _is_dropped(self, part: str, row: Mapping[str, Any]) -> bool:
+        probability = self.case[f"{part}_dropout"]
+        return uniform(int(row["sample"]), self.case["seed"], "dropout", part) < probability
 
     def _check_frames(self, number: int, sample: Sample, row: Mapping[str, Any]) -> list[int] | None:
         member, window = self.members[number], self.windows[number]
@@ -120,6 +174,7 @@ class Rows:
         last = episode.length - 1
         most = max(map(len, self.windows))
         frame_steps = row["frame_step"].tolist() if self.chooses else None
+        is_dropped = self._is_dropped("history", row)
         assert ("frame_time" in row) == self.case["times"]
         if self.case["times"]:
             distances = [reach.low for reach in window] + [0] * (most - len(window))
@@ -144,6 +199,8 @@ class Rows:
                 allowed = _allowed(window[frame], sample.step, last)
                 assert any(step == moved for moved, _ in allowed), f"frame {frame} is of step {step}"
                 shown = episode.pictures[camera][step] if camera else None
+                if is_dropped and window[frame].high < 0 and not window[frame].name:
+                    shown = None
                 possible = {is_real and shown is not None for moved, is_real in allowed if moved == step}
                 assert bool(mask[frame]) in possible
                 expected = np.zeros_like(pictures[frame])
@@ -165,7 +222,10 @@ class Rows:
             intervals = itertools.pairwise(self.windows[number])
             parts = [self._interval(number, sample, begin.low, end.low) for begin, end in intervals]
             return np.stack([values for values, _ in parts]), np.stack([real for _, real in parts])
-        steps = range(first, first + self.counts[name][number])
+        stride = self.strides[name][number]
+        steps = [first + stride * position for position in range(self.counts[name][number])]
+        if self.case[f"{name}_edges"] == "repeat":
+            steps = [min(max(step, 0), episode.length - 1) for step in steps]
         if name == "action" and self.case["reduce"] is not None:
             return self._reduce(number, sample, [step for step in steps if step < episode.length])
         return self._window(name, number, sample, steps, max(self.counts[name]))

@@ -267,7 +267,10 @@ def _has_actions(member: Member, episode: Episode, t: int, case: Mapping[str, An
     has_space = "action" in case["vectors"] and case["action_space"] and member.of(case, "action_columns") is None
     first, last = member.source.without if has_space else (0, 0)
     num_actions = max(case["min_future_actions"], member.min_future_actions)
-    return t >= first and t + num_actions <= episode.length - last
+    stride = member.of(case, "action_stride") if "action" in case["vectors"] else 1
+    if isinstance(stride, str):
+        stride = at(stride, member.source)
+    return t >= first and t + stride * (num_actions - 1) < episode.length - last
 
 
 def _is_chosen(member: Member, sample: Sample, case: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stream.batch.vectors import DatasetVector
 from stream.sample.relative_plan import plan_relative
 from stream.sample.rotations import ROTATIONS
 
@@ -31,16 +32,7 @@ class Part:
     state: list[int]
 
 
-@dataclass
-class Dims:
-    names: tuple[str, ...]
-    kinds: tuple[str, ...]
-    quantities: tuple[str, ...]
-    units: tuple[str, ...] = ()
-    orders: tuple[str, ...] = ()
-
-
-def draw_parts(draw: random.Random) -> tuple[list[Part], Dims, Dims]:
+def draw_parts(draw: random.Random) -> tuple[list[Part], DatasetVector, DatasetVector]:
     """Return random parts with their dimensions in the action and, in another order, in the state."""
     kinds = draw.choices(["pose", "joints", "gripper", "flag", "position"], k=draw.randrange(1, 5))
     if kinds.count("position") and kinds.count("pose"):
@@ -69,7 +61,8 @@ def draw_parts(draw: random.Random) -> tuple[list[Part], Dims, Dims]:
     for key, blocks in columns.items():
         ordered = blocks if key == "action" else [blocks[number] for number in order]
         flat = [entry for block in ordered for entry in block]
-        dims[key] = Dims(*(tuple(entry[field] for entry in flat) for field in (0, 2, 1)))
+        names, quantities, dim_kinds = (tuple(entry[field] for entry in flat) for field in range(3))
+        dims[key] = DatasetVector(names, dim_kinds, quantities=quantities)
     for part, block in zip(parts, columns["action"], strict=True):
         part.action = [dims["action"].names.index(name) for name, *_ in block]
         part.state = [dims["state"].names.index(name) for name, *_ in block if name in dims["state"].names]
@@ -132,6 +125,8 @@ def test_random_representations_are_those_of_a_loop() -> None:
         parts, action_dims, state_dims = draw_parts(draw)
         relative_to = draw.choice([None, "state", "state", "first", "previous"])
         poses = "componentwise" if relative_to is None else draw.choice(["componentwise", "body", "world"])
+        if poses == "body" and any(part.kind == "position" for part in parts):
+            poses = "world"  # a position without a rotation has no frame of a tool
         rotation = draw.choice([None, *ROTATIONS]) if poses != "componentwise" or relative_to is None else None
         case = {"relative_to": relative_to, "poses": poses, "rotation": rotation}
         if relative_to and poses == "componentwise" and any(p.kind == "pose" and p.form == "quat" for p in parts):

@@ -61,7 +61,7 @@ def test_the_index_has_the_hashes_of_the_manifest(root: Path) -> None:
 @pytest.mark.long
 def test_the_command_measures_and_removes_its_roots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     size = ["--records", "1", "--batches", "100", "--batch-size", "8", "--num-workers", "1", "--repeat", "1"]
-    size += ["--subjects", "labels,loader,index"]
+    size += ["--subjects", "labels,loader,index,chunks"]
     folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--json"]
     assert main([*size, *folders]) == 0
     printed: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -73,8 +73,23 @@ def test_the_command_measures_and_removes_its_roots(tmp_path: Path, capsys: pyte
     assert point["error"] is None
     assert all(
         figures[key] > 0
-        for key in ("open_s", "first_batch_s", "plan_ms", "batch_cpu_ms", "resume_s", "cold_rate", "merge_s", "label_s")
+        for key in (
+            "open_s",
+            "first_batch_s",
+            "plan_ms",
+            "batch_cpu_ms",
+            "resume_s",
+            "cold_rate",
+            "merge_s",
+            "label_s",
+            "chunks_s",
+        )
     )
+    # Chunks are cut at the end of the episode.
+    steps = EPISODE_PAIRS + OFFSET
+    assert figures["chunks_s"] > 0
+    assert figures["chunk_values"] == DATASETS * sum(min(16, steps - step) for step in range(steps))
+    assert 0 < figures["chunks_anonymous_bytes"] < figures["chunks_peak_bytes"]
     assert figures["worker_own_bytes"] > 2**22
 
 

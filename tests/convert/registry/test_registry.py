@@ -2,6 +2,7 @@
 import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -156,7 +157,7 @@ def test_a_space_that_is_like_another_has_its_terms_and_writes_what_differs(tmp_
         ("version: 1.0.0", "version: latest", "version: String should match pattern"),
         ("[64, 64, 3]", "[64, 64]", "datasets.mine.cameras.front.shape.2: Field required"),
         ("[64, 64, 3]", "[64, 64, -3]", "shape.2: Input should be greater than or equal to 0, found -3"),
-        ("[0, 1, 2]", "[0, 1]", "action.0: select is [0, 1], expected 3 different values, as many as dims"),
+        ("[0, 1, 2]", "[0, 1]", "action.0: select is [0, 1], expected 3 different values, as many as dims; dims is the count of the values of this part"),
         ("[0, 1, 2]", "[0, 1, 1]", "action.0: select is [0, 1, 1], expected 3 different values"),
         ("[x, y, z]", "[x, y]", "action.0: names is ['x', 'y'], expected 3 different values"),
         ("{open: 1, closed: 0}", "{open: 1, closed: 1}", "action.1.gripper: open and closed are both 1.0"),
@@ -325,3 +326,34 @@ def test_a_replaced_dataset_without_a_split_of_the_mixture_is_told(tmp_path: Pat
     registry = load_registry(config=[write(tmp_path, text)])
     with pytest.raises(ConfigError, match=r"oxe29: members\.bridge: no split 'train'; splits there: demos"):
         registry.resolve("oxe29")
+
+
+JOINTS: list[dict[str, Any]] = [{"path": "q", "select": [0, 1], "dims": 2, "quantity": "joint_position"}]
+GRIPPER: list[dict[str, Any]] = [{"path": "q", "select": [2], "dims": 1, "quantity": "gripper"}]
+
+
+def described(**more: Any) -> DatasetSpec:
+    """An entry that a dataset makes of itself, with corrections of the user."""
+    source: dict[str, Any] = {
+        **{"version": "3.0.0", "description": "An arm.", "cameras": {"front": {"path": "f", "role": "primary"}}},
+        "state": [{"path": "q", "dims": 3, "names": ["shoulder", "elbow", "gripper"]}],
+    }
+    content = {"datasets": {"mine": {"source": "lerobot:me/mine", **more}}}
+    return Registry.model_validate(content).describe("mine", source)
+
+
+def test_declared_parts_keep_the_names_that_the_dataset_gives() -> None:
+    assert [part.names for part in described(state=JOINTS + GRIPPER).state] == [("shoulder", "elbow"), ("gripper",)]
+    own = described(state=[{**JOINTS[0], "names": ["a", "b"]}, {"path": "other", "dims": 3}])
+    assert [part.names for part in own.state] == [("a", "b"), None]
+    with pytest.raises(ConfigError, match=r"select is \[0, 9\], expected 1 different values"):
+        described(state=[{"path": "q", "select": [0, 9], "dims": 1}])
+
+
+def test_a_gripper_does_not_become_a_joint() -> None:
+    terms: dict[str, Any] = {"path": "q", "select": [0, 1, 2]}
+    with pytest.raises(ConfigError, match=r"joint: state.0 has the gripper without its name.*names: \[gripper\]"):
+        described(state=JOINTS + GRIPPER, spaces={"joint": {"state": [terms]}})
+    named = [{"path": "q", "select": [0, 1]}, {"path": "q", "select": [2], "names": ["left_gripper"]}]
+    spec = described(state=JOINTS + GRIPPER, spaces={"joint": {"state": named}})
+    assert spec.vectors["state_joint"].names == ("joint_1", "joint_2", "left_gripper")  # type: ignore[union-attr]

@@ -22,9 +22,19 @@ def main(task: dict[str, Any]) -> None:
     import torch
     from accelerate import Accelerator
     from accelerate.utils import DataLoaderConfiguration
-    from torch.utils.data import DataLoader
+    from torch.utils.data import DataLoader, IterableDataset
 
-    from stream.torch import StreamDataset, to_device
+    from stream import make_loader
+    from stream.torch import StreamDataset, check_ranks, ranks, to_device
+
+    class Batches(IterableDataset[Any]):
+        """Batches of a loader, in a dataset that Accelerate cannot tell from one of single samples."""
+
+        def __init__(self, loader: Any) -> None:
+            self.loader = loader
+
+        def __iter__(self) -> Any:
+            return to_device(self.loader, "cpu")
 
     torch.set_num_threads(1)
     for way in task["ways"]:
@@ -39,7 +49,14 @@ def main(task: dict[str, Any]) -> None:
             batches = to_device(dataset, accelerator.device)
         elif way != "as it is":
             batches = accelerator.prepare(batches)
+        if way == "dispatched":
+            loader = make_loader(
+                task["root"], task["mixture"], batch_size=task["batch_size"], state=None, language=None, **ranks()
+            )
+            batches = accelerator.prepare(DataLoader(Batches(loader), batch_size=None))
         try:
+            if way == "dispatched":
+                check_ranks(loader, next(iter(batches)))
             samples = [batch["sample"].tolist() for _, batch in zip(range(task["steps"]), batches, strict=False)]
             tell(samples=samples, ranks=[accelerator.process_index, accelerator.num_processes])
         except ArgumentError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.distributed.expected import BATCH_SIZE, make_task
-from tests.distributed.ranks import lines_of, start_ranks
+from tests.distributed.ranks import lines_of, run_ranks, start_ranks
 
 pytest.importorskip("accelerate", reason="accelerate is not installed")
 
@@ -35,3 +35,13 @@ def test_each_rank_has_its_rows_or_a_prepared_loader_is_refused(oxe_root: Path, 
         for message in refused:
             assert "shards or dispatches the batches of StreamDataset, which has the rows of its rank" in message
             assert "do not give its DataLoader to accelerator.prepare" in message
+
+
+@pytest.mark.long
+def test_a_check_of_ranks_sees_in_the_first_step_that_rank_0_s_batches_are_dispatched(oxe_root: Path) -> None:
+    messages = run_ranks("trainers.accelerate_rank", 2, **make_task(oxe_root, ways=["dispatched"]))
+    refused = [rank[0]["refused"] for rank in messages]
+    assert refused[0] == refused[1]
+    # Rank 0 read two of its batches, and rank 1 got the second one.
+    assert refused[0].startswith("process 1 has rank 1 of 2 and a batch of the samples 8, 9, 10, 11, which are not")
+    assert "a wrapper shards, dispatches or collates batches again" in refused[0]

@@ -13,7 +13,7 @@ from pairstream.export.command import main
 from stream.base.errors import EXIT_FAILED, EXIT_USAGE
 from stream.base.extras import missing
 from tests.fixtures.command import tree
-from tests.fixtures.hub_server import TOKEN, Hub, hub_server
+from tests.fixtures.servers.hub_server import TOKEN, Hub, hub_server
 
 
 @pytest.fixture

@@ -66,6 +66,15 @@ def test_the_frames_of_a_row_stand_side_by_side_in_order() -> None:
     assert first[1].max() < second[1].min()
 
 
+def test_a_row_names_its_delay() -> None:
+    batches = [batch_of(2), *(batch_of(2, action_delay=np.array([3, last])) for last in (3, 2))]
+    plain, delayed, other = (np.asarray(only(batch, refs_of(2))) for batch in batches)
+    assert (plain != delayed).any()
+    changed_columns = (delayed != other).any(axis=(0, 2)).nonzero()[0]
+    # Only the second row, in the right half, has another number.
+    assert changed_columns.min() > delayed.shape[1] / 2
+
+
 def test_frames_that_a_row_does_not_have_are_left_blank() -> None:
     mask = np.array([[True, True], [True, False]])
     sheet = only(batch_of(2, frames_mask=mask), refs_of(2))

@@ -82,6 +82,8 @@ def test_ranges_are_those_of_the_steps_of_all_samples(frames_root: Path) -> None
     for name in ("min", "max", "mean", "std"):
         expected = getattr(actions.astype(np.float64), name)(axis=0)
         np.testing.assert_allclose(getattr(numbers, name), expected, atol=1e-6)
+    for name, share in (("q01", 0.01), ("q99", 0.99)):
+        np.testing.assert_allclose(getattr(numbers, name), np.quantile(actions, share, axis=0), atol=1e-6)
     batch, raw_batch = scaled.batch_at(1), plain.batch_at(1)
     low, high = actions.min(axis=0), actions.max(axis=0)
     expected = (raw_batch["action"] - low) * 2 / (high - low) - 1
@@ -122,6 +124,30 @@ def test_umi_s_own_data_give_the_poses_and_widths_of_later_steps(tmp_path: Path)
         for values, steps in ((batch["action"][row], actions), (seen[row], observed)):
             expected = [ten_numbers(poses[step], poses[number], "rotvec") for number in steps]
             np.testing.assert_allclose(values, expected, atol=1e-5)
+
+
+def test_two_arms_have_their_own_base_and_their_pose_in_the_frame_of_each_other(tmp_path: Path) -> None:
+    written = files.write_umi(tmp_path / "cloth.zarr.zip", lengths=(12, 15), robots=2)
+    assert convert(f"umi:{tmp_path / 'cloth.zarr.zip'}", tmp_path / "root") == 0
+    sample = umi.sample(action_horizon=HORIZON, down_sample_steps=STRIDE, num_robots=2)
+    loader = make_loader(tmp_path / "root", "cloth", batch_size=8, shuffle="none", **sample)
+    batch = loader.batch_at(1)
+    assert batch["action"].shape == (8, HORIZON, 20)
+    keys = ("eef_pos", "eef_rot_axis_angle", "gripper_width")
+    for row, (episode, step) in enumerate(places(loader, 1)):
+        actions, observed, _ = expected_steps(episode, step)
+        poses = [
+            np.concatenate([written[episode].numbers[f"robot{robot}_{key}"] for key in keys], axis=-1)
+            for robot in range(2)
+        ]
+        for robot, other in ((0, 1), (1, 0)):
+            chunk = [ten_numbers(poses[robot][step], poses[robot][number], "rotvec") for number in actions]
+            np.testing.assert_allclose(batch["action"][row, :, 10 * robot : 10 * robot + 10], chunk, atol=1e-5)
+            seen = np.array([ten_numbers(poses[other][step], poses[robot][number], "rotvec") for number in observed])
+            observation = {key: values[row] for key, values in batch["obs"].items()}
+            np.testing.assert_allclose(observation[f"robot{robot}_eef_pos_wrt{other}"], seen[:, :3], atol=1e-5)
+            rotation = observation[f"robot{robot}_eef_rot_axis_angle_wrt{other}"]
+            np.testing.assert_allclose(rotation, seen[:, 3:9], atol=1e-5)
 
 
 def test_one_observation_without_history(oxe_root: Path, frames_root: Path) -> None:

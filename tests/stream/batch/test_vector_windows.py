@@ -30,7 +30,7 @@ def intervals_at(steps: list[int]) -> VectorWindow:
     values = np.where(inside, 10 + window_steps, 0)[..., None].astype(np.float32)
     positions = interval_positions([Window.at(FRAMES)])[np.zeros(len(steps), int)]
     shown = np.clip(np.array(steps)[:, None] + FRAMES, 0, 5)
-    return cut_intervals(VectorWindow(values, inside[..., None], inside), positions, first_steps, shown)
+    return cut_intervals(VectorWindow(values, inside[..., None], inside, window_steps), positions, first_steps, shown)
 
 
 def test_intervals_have_the_actions_between_the_frames_that_are_shown() -> None:
@@ -71,6 +71,7 @@ def test_an_action_that_lacks_a_number_has_no_sum() -> None:
 def test_vectors_without_dimensions_are_reduced_to_some_without(reduction: Any) -> None:
     spec: Any = SimpleNamespace(reduction=reduction, actions=(DatasetVector((), ()),), action_size=0, rates=(None,))
     for shape in ((2, 3), (2, 4, 3), (0, 3)):
-        window = VectorWindow(np.zeros((*shape, 0), np.float32), np.zeros((*shape, 0), bool), np.ones(shape, bool))
+        values, mask = np.zeros((*shape, 0), np.float32), np.zeros((*shape, 0), bool)
+        window = VectorWindow(values, mask, np.ones(shape, bool), np.zeros(shape, int))
         values, mask = Reducer(spec).reduce(window, np.zeros(shape[0], int))
         assert values.shape == mask.shape == (*shape[:-1], 0)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream.base.errors import ArgumentError, FormatError
-from stream.batch.dataset_vector import dataset_vector
+from stream.batch.dataset_vector import dataset_vector, space_vector
 from stream.batch.vectors import DatasetVector, kind_codes, reduce_window
 from stream.format.catalog import Catalog, Dataset
 from stream.format.index import SplitIndex, open_index
@@ -181,3 +182,10 @@ def test_reducing_a_batch_is_reducing_each_row_by_itself(seed: int, width: int, 
 def test_velocities_add_up_like_deltas_and_padding_counts_as_delta() -> None:
     kinds = ("displacement", "velocity", "absolute", "flag")
     assert kind_codes(DatasetVector(kinds, kinds), 6).tolist() == [0, 0, 1, 2, 0, 0]
+
+
+def test_every_gripper_of_the_space_joint_is_one() -> None:
+    fields = SimpleNamespace(names=lambda *_: ("joint_1", "left_gripper", "joint_3", "right_gripper"))
+    dataset: Any = SimpleNamespace(fields=SimpleNamespace(spaces={"joint": fields}))
+    vector = space_vector(dataset, "state", "joint")
+    assert vector.quantities == ("joint_position", "gripper", "joint_position", "gripper")

@@ -6,6 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stream.base.errors import ArgumentError, StateError
@@ -116,3 +117,34 @@ def test_a_checkpoint_of_another_seed_is_refused(oxe_root: Path, tmp_path: Path)
     _fit(tmp_path, _module(oxe_root), max_steps=2)
     with pytest.raises(StateError, match="seed: 1 was 0"):
         _fit(tmp_path, _module(oxe_root, seed=1), max_steps=4, ckpt_path=tmp_path / "step=2.ckpt")
+
+
+@pytest.mark.long
+def test_frames_are_augmented_where_the_trainer_moves_them(oxe_root: Path, tmp_path: Path) -> None:
+    import stream
+
+    frames = stream.Frames(augment="openpi")
+    arguments: dict[str, Any] = {"val_split": "train[:50%]", "val_steps": 1, "frames": frames}
+    data, model = _module(oxe_root, augment="device", **arguments), _model()
+    _trainer(tmp_path, max_steps=2, limit_train_batches=1).fit(model, datamodule=data)
+    loaders = {
+        name: stream.make_loader(oxe_root, "bridge", batch_size=4, split=split, frames=frames)
+        for name, split in (("train", "train"), ("val", "train[:50%]"))
+    }
+    assert set(model.frames) == {"train 0", "train 1", "val 0"}
+    for name, pictures in model.frames.items():
+        split, step = name.split()
+        expected = loaders[split].batch_at(int(step))["frames"].astype(int)
+        stored = loaders[split].augmenting_on_device().batch_at(int(step))["frames"]
+        assert np.abs(pictures - expected).max() <= 2
+        assert np.abs(pictures - stored.astype(int)).max() > 50
+
+
+def test_a_device_augments_no_encoded_frames(oxe_root: Path) -> None:
+    import stream
+
+    data = _module(oxe_root, augment="device", frames=stream.Frames(augment="openpi", decode="device"))
+    with pytest.raises(ArgumentError, match=r"augment='device' with decode='device'.*take decode='host'"):
+        data.train_dataloader()
+    with pytest.raises(ArgumentError, match="augment='gpu'; expected one of 'host', 'device'"):
+        _module(oxe_root, augment="gpu")

@@ -11,6 +11,7 @@ import pytest
 
 from stream import ArgumentError, Augment, Frames, Workers, make_loader
 from stream.loader.loader import Loader
+from tests.stream.frameworks.device_frames import ToFloat, largest_difference, open_loader
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -27,23 +28,6 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def open_loader(root: Path, augment: Any, **arguments: Any) -> Loader:
-    frames = Frames([-1, 0], cameras=["primary", "wrist"], size=(64, 64), edges="repeat", augment=augment)
-    return make_loader(root, "bridge,droid", batch_size=8, **{"frames": frames, **arguments})
-
-
-def largest_difference(batch: dict[str, Any], moved: dict[str, Any]) -> int:
-    assert batch.keys() == moved.keys()
-    largest = 0
-    for key, values in batch.items():
-        if isinstance(values, np.ndarray) and key.startswith("frames/"):
-            assert moved[key].dtype == torch.uint8 and moved[key].shape == values.shape
-            largest = max(largest, int(np.abs(values.astype(int) - moved[key].numpy()).max()))
-        elif isinstance(values, np.ndarray):
-            np.testing.assert_array_equal(moved[key].numpy(), values, err_msg=key)
-    return largest
 
 
 @pytest.mark.parametrize("augment", AUGMENTS, ids=repr)
@@ -98,7 +82,7 @@ def test_the_host_augments_by_default_and_without_operations(frames_root: Path) 
 
 def test_depth_moves_as_on_the_host() -> None:
     from stream.batch.augmentation import Augmentation, HostAugmenter
-    from stream.frameworks.torch_augment import DeviceAugmenter
+    from stream.frameworks.torch_augment import TorchAugmenter
 
     class Camera:
         frames, is_depth, shape = "depth", True, (24, 32)
@@ -109,21 +93,13 @@ def test_depth_moves_as_on_the_host() -> None:
     augmentation = Augmentation(STRONG, (True,), (3,), ((24, 32),))
     depth = np.random.default_rng(0).integers(0, 2**16, (5, 2, 24, 32)).astype(np.uint16)
     batch = {"depth": torch.from_numpy(depth), "sample": np.arange(5)}
-    device, host = DeviceAugmenter(Spec(), augmentation), HostAugmenter(augmentation)  # type: ignore[arg-type]
+    device, host = TorchAugmenter(Spec(), augmentation), HostAugmenter(augmentation)  # type: ignore[arg-type]
     moved = device.apply(batch, device.draw(batch))["depth"]
     amounts = host.draw(np.arange(5))[0]
     for row in range(5):
         for frame in range(2):
             host.apply(depth[row, frame], amounts, row)
     np.testing.assert_array_equal(moved.to(torch.int32).numpy(), depth)
-
-
-class ToFloat:
-    """A transform after which frames cannot be augmented."""
-
-    def map(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Return the batch with frames of another type."""
-        return {**batch, "frames/primary": batch["frames/primary"].astype(np.float32)}
 
 
 def test_frames_that_a_transform_changed_are_an_error(frames_root: Path) -> None:

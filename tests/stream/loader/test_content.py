@@ -110,6 +110,8 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ),
     ({"action": 3}, {"action": {"steps": 4, "start": 1}}, "action.steps: 4 was 3; action.start: 1 was 0"),
     ({}, {"state": 2}, "state.steps: 2 was None"),
+    ({"action": 4}, {"action": {"steps": 4, "stride": 3}}, "action.stride: 3 was 1"),
+    ({"action": {"steps": 4, "edges": "repeat"}}, {"action": 4}, "action.edges: 'mask' was 'repeat'"),
     ({}, {"columns": ["is_first"]}, r"columns: \['is_first'\] was \[\]"),
     ({"state": {"space": "eef", "on_unknown_units": "keep"}}, {}, "state.space: None was 'eef'"),
     ({"transforms": [Halve()]}, {}, r"transforms: \[\] was \['Halve'\]"),
@@ -143,11 +145,18 @@ def test_every_argument_that_defines_samples_is_of_their_order_or_of_their_conte
     order = {"seed", "shuffle", "samples_per_episode", "num_epochs", "select", "sample_weights"}
     no_effect = {"frames.decode", "frames.on_missing_camera"}
     only_which_datasets_load = {f"{name}.{field}" for name in VECTORS for field in ("on_unmapped", "on_unknown_units")}
+    in_the_text_of_their_vector = {"action.slots", "state.slots"}
     names = {field.name for field in fields(SampleSpec)} - order
     for name, value in {"frames": Frames, "action": Vector, "state": Vector}.items():
         names |= {f"{name}.{field.name}" for field in fields(value)}
-    content = {*SampleSpec(frames=Frames(size=(8, 8))).content}
-    assert content == names - {"frames"} - no_effect - only_which_datasets_load
+    never_on = {"action.dropout", "state.min_delay", "state.max_delay"}
+    spec = SampleSpec(
+        frames=Frames([-1, 0], size=(8, 8), history_dropout=0.1),
+        action=Vector(4, min_delay=1, max_delay=2),
+        state=Vector(dropout=0.1),
+    )
+    absent = no_effect | only_which_datasets_load | in_the_text_of_their_vector | never_on
+    assert {*spec.content} == names - {"frames"} - absent
 
 
 def test_a_normalisation_is_described_by_all_of_its_numbers(oxe_root: Path) -> None:

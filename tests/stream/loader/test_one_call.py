@@ -104,6 +104,14 @@ def test_a_member_has_its_own_select_frames_and_vectors(frames_root: Path) -> No
     assert alone.sizes["bridge"] == mixed.sizes["bridge"]
 
 
+def test_a_member_may_name_the_default_of_a_field_that_the_call_chose(frames_root: Path, tmp_path: Path) -> None:
+    mixture = {"bridge": {"action": {"start": 0}}, "kuka": 1}
+    loader = make_loader(frames_root, mixture, batch_size=4, action=Vector(2, start=-1))
+    assert loader.data.spec.action_span.firsts == (0, -1)
+    loader.save(tmp_path / "loader.json")
+    assert stream.load_loader(tmp_path / "loader.json").data.spec.action_span.firsts == (0, -1)
+
+
 def test_a_choice_without_names_is_of_every_dataset(frames_root: Path) -> None:
     for select in (Select(episodes=["*"]), Select(keep_ranges={"*": [[0, 4]]}), Select(where=[("step", "<", 4)])):
         both = make_loader(frames_root, "bridge,kuka", batch_size=4, select=select)

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from stream.base.errors import ArgumentError
+from stream.batch.vectors import DatasetVector
 from stream.sample.relative import RelativeVector
 from stream.sample.relative_plan import plan_relative
 from stream.sample.rotations import ROTATIONS, SIZES, from_matrix, to_matrix
 
 
-@dataclass(frozen=True)
-class Dims:
-    names: tuple[str, ...]
-    kinds: tuple[str, ...]
-    quantities: tuple[str, ...]
-    units: tuple[str, ...] = ()
-    orders: tuple[str, ...] = ()
-
-
-def vector(kind: str, *parts: tuple[str, int]) -> Dims:
+def vector(kind: str, *parts: tuple[str, int]) -> DatasetVector:
     names = tuple(f"{quantity}_{number}" for quantity, size in parts for number in range(size))
     quantities = tuple(quantity for quantity, size in parts for _ in range(size))
-    return Dims(names, (kind,) * len(names), quantities)
+    return DatasetVector(names, (kind,) * len(names), quantities=quantities)
 
 
 POSE = (("ee_position", 3), ("ee_rotation_euler", 3), ("gripper", 1))
@@ -137,7 +129,7 @@ def test_two_arms_are_each_relative_to_their_own() -> None:
 def test_a_gripper_of_unknown_quantity_stays_absolute_by_its_name() -> None:
     """Columns that a caller chose have no quantities."""
     names = ("arm/joint[0]", "arm/joint[1]", "arm/gripper_position[0]")
-    dims = Dims(names, ("absolute",) * 3, ("",) * 3)
+    dims = DatasetVector(names, ("absolute",) * 3, quantities=("",) * 3)
     values = np.array([[[1, 2, 0.5]]], np.float32)
     state, masks = np.array([[1, 1, 1]], np.float32), (np.ones((1, 1, 3), bool), np.ones((1, 3), bool))
     for absolute, expected in ((("gripper",), [0, 1, 0.5]), ((), [0, 1, -0.5]), (("joint[0]",), [1, 1, -0.5])):
@@ -183,11 +175,11 @@ def test_actions_that_are_relative_already_and_other_units_are_refused() -> None
     with pytest.raises(ArgumentError, match="ee_position_0 is a displacement, so it is relative already"):
         plan_relative(deltas, vector("absolute", *POSE), relative_to="state", context="demo")
     action, state = vector("target", *JOINTS), vector("absolute", *JOINTS)
-    seven = Dims(tuple(f"q{number}" for number in range(7)), ("absolute",) * 7, ("joint_position",) * 7)
+    seven = DatasetVector(
+        tuple(f"q{number}" for number in range(7)), ("absolute",) * 7, quantities=("joint_position",) * 7
+    )
     with pytest.raises(ArgumentError, match=r"no counterpart of joint_position_0 .* in the state, which has q0"):
         plan_relative(action, seven, relative_to="state", context="demo")
-    units = [
-        Dims(dims.names, dims.kinds, dims.quantities, (unit,) * 7) for dims, unit in ((action, "deg"), (state, "rad"))
-    ]
+    units = [replace(dims, units=(unit,) * 7) for dims, unit in ((action, "deg"), (state, "rad"))]
     with pytest.raises(ArgumentError, match="joint_position_0 is in deg, joint_position_0 of the state in rad"):
         plan_relative(units[0], units[1], relative_to="state", context="demo")

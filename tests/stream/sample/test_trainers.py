@@ -14,9 +14,9 @@ from stream.sample.relative import RelativeVector
 from stream.sample.relative_plan import plan_relative
 from stream.sample.rotations import from_matrix, to_matrix
 from stream.statistics.affine import Affine
-from stream.statistics.chunks import ChunkSource, Tails, describe_chunks
+from stream.statistics.chunks import ChunkSource, ChunkSteps, Tails, describe_chunks
 from stream.statistics.methods import METHODS
-from stream.statistics.vectors import VectorStatistics, pool_steps
+from stream.statistics.vectors import VectorStatistics
 from tests.stream.sample.test_relative import JOINTS, vector
 
 LENGTHS = (3, 9, 14, 5)
@@ -47,13 +47,15 @@ def source(action: np.ndarray, state: np.ndarray) -> ChunkSource:
     return ChunkSource(columns[0], columns[1], step, np.repeat(LENGTHS, LENGTHS), np.arange(len(step)))
 
 
-def convert(conversion: RelativeVector, action: np.ndarray, state: np.ndarray, tails: Tails) -> tuple[np.ndarray, Any]:
-    """Return the chunks of all anchors, and their statistics for each step."""
+def convert(
+    conversion: RelativeVector, action: np.ndarray, state: np.ndarray, tails: Tails, *, per_step: bool = True
+) -> tuple[np.ndarray, Any]:
+    """Return the chunks of all anchors, and their statistics."""
 
     def chunks() -> Any:
-        return source(action, state).chunks(conversion, start=0, length=WIDTH, tails=tails)
+        return source(action, state).chunks(conversion, ChunkSteps(start=0, length=WIDTH, tails=tails))
 
-    numbers: Any = describe_chunks([(1.0, chunks)], len(conversion.names), per_step=True)
+    numbers: Any = describe_chunks([(1.0, chunks)], len(conversion.names), per_step=per_step)
     numbers.pop("count")
     return np.concatenate([values for values, _ in chunks()]), VectorStatistics(conversion.names, 1, **numbers)
 
@@ -82,12 +84,11 @@ def test_joints_of_openpi_and_lerobot(tails: Tails) -> None:
     action, state = walk(JOINTS, 0), walk(JOINTS, 1)
     expected = np.stack([action[rows] for _, rows in anchors(tails)])
     expected[..., :6] -= state[[row for row, _ in anchors(tails)], None, :6]
-    values, statistics = convert(plan(JOINTS), action, state, tails)
+    values, statistics = convert(plan(JOINTS), action, state, tails, per_step=False)
     np.testing.assert_array_equal(values, expected)
     pooled = expected.reshape(-1, 7).astype(np.float64)
-    steps = pool_steps(statistics, 1)
     for name in ("mean", "std", "min", "max"):
-        np.testing.assert_allclose(getattr(steps, name), getattr(pooled, name)(axis=0), atol=1e-7)
+        np.testing.assert_allclose(getattr(statistics, name), getattr(pooled, name)(axis=0), atol=1e-7)
 
 
 @pytest.mark.parametrize("parts", [ROWS_POSE, VECTOR_POSE])
@@ -151,11 +152,3 @@ def test_rotations_keep_their_values_for_umi_and_grippers_for_octo() -> None:
     assert METHODS["umi"].kept_patterns("state") == ("ee_rotation_*",)
     assert METHODS["octo"].kept_patterns("action") == ("gripper",) and not METHODS["octo"].kept_patterns("state")
     assert METHODS["gr00t"].kept_patterns("action") == ()
-
-
-def test_every_third_step_pooled_is_the_statistics_of_these_steps() -> None:
-    values, statistics = convert(plan(JOINTS), walk(JOINTS, 4), walk(JOINTS, 5), "complete")
-    pooled, expected = pool_steps(statistics, 3), values[:, ::3].reshape(-1, 7).astype(np.float64)
-    for name in ("mean", "std", "min", "max"):
-        np.testing.assert_allclose(getattr(pooled, name), getattr(expected, name)(axis=0), atol=1e-7)
-    assert np.isnan(pooled.q01).all() and pool_steps(pooled, 3) is pooled

@@ -84,7 +84,7 @@ WRONG: list[tuple[str, Any]] = [
     ("options", "arguments", "message"),
     [
         ({}, {"method": "minmax"}, "method='minmax'; expected one of mean_std, q01_q99, min_max"),
-        ({}, {"per": "robots"}, "per='robots'; expected one of dataset, robot, mixture"),
+        ({}, {"per": "robots"}, "per='robots'; expected one of dataset, robot, control, mixture"),
         ({}, {"leave": "gripper"}, "leave='gripper'; expected a list of names"),
         ({}, {"clip": -1}, "clip=-1; expected a number above 0"),
         ({}, {"split": "val"}, "dataset bridge: no statistics of action in split 'val'; splits with statistics: "),

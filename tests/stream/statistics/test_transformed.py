@@ -74,3 +74,30 @@ def test_a_transform_that_needs_frames_says_so(frames_root: Path) -> None:
         open_loader(frames_root, transforms=[NeedFrames()], normalize={"statistics": "transformed"})
     with pytest.raises(ArgumentError, match="statistics='other'; expected 'stored' or 'transformed'"):
         open_loader(frames_root, normalize={"statistics": "other"})
+
+
+class Double:
+    def map(self, batch: dict[str, Any]) -> dict[str, Any]:
+        return {**batch, "action": batch["action"] * 2}
+
+
+class DropMask:
+    def map(self, batch: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in batch.items() if key != "action_mask"}
+
+
+def test_actions_between_frames_are_counted_by_dimension(frames_root: Path) -> None:
+    arguments = {**ARGUMENTS, "frames": [0, 2, 5], "action": Vector(between="frames"), "transforms": [Double()]}
+    plain = make_loader(frames_root, "bridge", **arguments, num_epochs=1)
+    batches = [plain.batch_at(step) for step in range(plain.num_steps or 0)]
+    values = np.concatenate([batch["action"][batch["action_mask"].all(axis=-1)] for batch in batches])
+    loader = make_loader(frames_root, "bridge", **arguments, normalize={"statistics": "transformed"})
+    assert loader.normalize is not None
+    statistics = loader.normalize.statistics["action"]["bridge"]
+    np.testing.assert_allclose(statistics.max, values.max(axis=0))
+    np.testing.assert_allclose(statistics.mean, values.mean(axis=0, dtype=np.float64), rtol=1e-6, atol=1e-9)
+
+
+def test_a_transform_without_the_mask_is_an_error(frames_root: Path) -> None:
+    with pytest.raises(ArgumentError, match="the transforms return no action_mask; keep action and action_mask"):
+        open_loader(frames_root, transforms=[DropMask()], normalize={"statistics": "transformed", "keys": ["action"]})

@@ -16,7 +16,7 @@ from convert.source.kinds import dataset_name, find_source
 from stream.format.names import MANIFEST_NAME
 from tests.fixtures.command import run, tree
 from tests.fixtures.datasets.lerobot_dataset import DATA
-from tests.fixtures.hub_server import TOKEN, Hub, go_offline, hub_server
+from tests.fixtures.servers.hub_server import TOKEN, Hub, go_offline, hub_server
 
 PLACE = "lerobot:demo/v3_av1"
 WHOLE = ("--layout", "frames", "--cameras", "all")

@@ -183,6 +183,21 @@ def test_delta_joint_actions_are_relative_to_the_state_and_so_are_their_statisti
     np.testing.assert_allclose(commands, raw["actions"][..., :8], atol=1e-5)
 
 
+def test_statistics_of_absolute_actions_count_every_chunk_with_its_repeated_tail(frames_root: Path) -> None:
+    """As ``compute_norm_stats.py``, also without ``DeltaActions``; viola has no action at its last step."""
+    plain, scaled = (open_openpi(frames_root, "viola", normalize=normalize) for normalize in (False, True))
+    num_rows = sum(plain.sizes.values())
+    batches = [plain.batch_at(step) for step in range(num_rows // 32 + 1)]
+    actions = np.concatenate([batch["actions"] for batch in batches])[:num_rows, :, :7].reshape(-1, 7)
+    states = np.concatenate([batch["state"] for batch in batches])[:num_rows, :7]
+    numbers = statistics_of(scaled)
+    for name in ("mean", "std", "min", "max"):
+        expected = getattr(actions.astype(np.float64), name)(axis=0)
+        np.testing.assert_allclose(getattr(numbers["action"]["viola"], name), expected, atol=1e-6)
+    np.testing.assert_allclose(numbers["action"]["viola"].q99, np.quantile(actions, 0.99, axis=0), atol=1e-6)
+    assert numbers["state"]["viola"].count == len(states) + len(plain.data.sample_index.episodes[0])
+
+
 def test_openpi_s_own_file_gives_commands_too(frames_root: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"units": JOINTS, "use_delta_joint_actions": True}
     own: Any = open_openpi(frames_root, "droid", **options)
@@ -245,8 +260,10 @@ def test_what_does_not_fit_the_model_is_an_error(frames_root: Path) -> None:
     with pytest.raises(ArgumentError, match="preset='pi1'; expected one of pi0, pi05, pi0_fast, pi0_droid, pi05_droid"):
         open_openpi(frames_root, preset="pi1")
     for preset in ("pi0_fast", "pi0_fast_droid"):
-        with pytest.raises(ArgumentError, match="TokenizeFASTInputs"):
-            open_openpi(frames_root, preset=preset, tokenizer=Words())
+        with pytest.raises(ArgumentError, match=r"pi0_fast takes an object with tokenize\(prompt, state, actions\)"):
+            openpi.sample(preset, tokenizer=Words())
+    with pytest.raises(ArgumentError, match=r"tokenizer='words'; pi0 takes an object with tokenize\(prompt, state\)"):
+        openpi.sample(tokenizer="words")
 
 
 DROID_VIEWS = {
