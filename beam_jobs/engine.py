@@ -27,7 +27,7 @@ class BeamEngine:
         self._num_workers = num_workers
         self._program_flags = program_flags
         # Without arguments nothing can be wrong, and commands that convert nothing start without Beam.
-        choice = self._choose() if arguments else None
+        choice = self._choose(num_workers) if arguments else None
         self.name = "Beam" if choice is None else choice.kind
         self.sees_local_paths = choice is None or not choice.is_service
         self.only_translates = choice is not None and choice.only_translates
@@ -38,16 +38,15 @@ class BeamEngine:
         """Do jobs by a pipeline."""
         from beam_jobs.launch import run_pipeline
 
-        choice = self._choose()
         try:
-            return run_pipeline(jobs, plans, choice, progress=progress)
+            return run_pipeline(jobs, plans, self._choose(max(1, min(self._num_workers, len(jobs)))), progress=progress)
         except Exception as error:
             raise _explain(error) from error
 
-    def _choose(self) -> RunnerChoice:
+    def _choose(self, num_workers: int) -> RunnerChoice:
         from beam_jobs.options import choose_runner
 
-        return choose_runner(self._arguments, num_workers=self._num_workers, program_flags=self._program_flags)
+        return choose_runner(self._arguments, num_workers=num_workers, program_flags=self._program_flags)
 
 
 def make_engine(

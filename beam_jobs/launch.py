@@ -49,7 +49,7 @@ def run_pipeline(
     earlier_children = {child_process.pid for child_process in psutil.Process().children(recursive=True)}
     try:
         with ExitStack() as exit_stack:
-            runner, options = exit_stack.enter_context(open_runner(choice, most_workers=len(jobs)))
+            runner, options = exit_stack.enter_context(open_runner(choice))
             scratch = exit_stack.enter_context(stage(staging_base(None), prefix=SCRATCH))
             # Other runners have further temporary files, which Beam removes when this process ends.
             moves_files = choice.is_local or choice.kind == "DaskRunner"

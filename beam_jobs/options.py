@@ -7,6 +7,7 @@ import difflib
 import importlib
 import logging
 import resource
+import socket
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -15,19 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, TestOptions
+from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, PortableOptions, TestOptions
 from apache_beam.runners import create_runner
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.runner import PipelineRunner
 
-from beam_jobs.job_server import PORTABLE_RUNNERS, check_jar, reach_job_server
 from convert.errors import UsageError
 from convert.storage.staging import stage, staging_base
 from stream.base.errors import closest
 
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner")
 """Names of Beam's in-process FnApiRunner: its DirectRunner would try to download a Go binary (Prism) first."""
-_OTHER_RUNNERS = ("DaskRunner", "DataflowRunner", "PrismRunner", *PORTABLE_RUNNERS)
+_OTHER_RUNNERS = ("DaskRunner", "DataflowRunner", "PortableRunner")
 _DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 _MODULES = {
     "DaskRunner": ("apache_beam.runners.dask.dask_runner", "dask.distributed"),
@@ -40,8 +40,8 @@ _DASK_WORKER = "import logging, signal; logging.disable(logging.ERROR); signal.s
 SCRATCH = "pairstream-beam-"
 """Prefix of scratch folders."""
 _LEAVE_FILES = ("DataflowRunner", "PortableRunner")
-"""Runners for which Beam leaves a folder of files for workers. Runners that start a job server leave one too, but they
-have further temporary files, which Beam removes when the process ends."""
+"""Runners for which Beam leaves a folder of files for workers."""
+_CONNECT_S = 20.0
 _DASK_PLACES = ("--dask_client_address", "--dask_scheduler_file")
 
 
@@ -81,7 +81,8 @@ def choose_runner(arguments: Sequence[str], *, num_workers: int, program_flags: 
     options, to suggest one for a typo.
 
     Raises:
-        UsageError: Beam does not know an option either, or there is no such runner, or its extra is not installed.
+        UsageError: Beam does not know an option either, or there is no such runner, or its extra is not installed, or
+            the job server of the portable runner does not answer.
     """
     runner_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     runner_parser.add_argument("--runner", default=LOCAL_RUNNERS[0])
@@ -99,25 +100,36 @@ def choose_runner(arguments: Sequence[str], *, num_workers: int, program_flags: 
         beam_flags = [option_flag for action in parser._actions for option_flag in action.option_strings]
         hint = _hint(unknown[0], program_flags, beam_flags)
         raise UsageError(f"unknown option {unknown[0]}, neither ours nor Beam's{hint}")
-    check_jar(choice.name, PipelineOptions(remaining))
+    if choice.name == "PortableRunner":
+        _reach_job_server(PipelineOptions(remaining).view_as(PortableOptions).job_endpoint)
     return choice
 
 
+def _reach_job_server(endpoint: str | None) -> None:
+    """Raise UsageError unless a job server answers: Beam would wait for it without a word."""
+    host, _, port = (endpoint or "").rpartition(":")
+    if not (host and port.isdecimal()):
+        raise UsageError("the PortableRunner needs --job_endpoint HOST:PORT, the job server of a cluster")
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+    except OSError as error:
+        raise UsageError(f"--job_endpoint {endpoint}: nothing answers there ({error.strerror or error})") from None
+
+
 @contextmanager
-def open_runner(choice: RunnerChoice, *, most_workers: int) -> Iterator[tuple[PipelineRunner, PipelineOptions]]:
-    """Make the runner and its options for the time of the context; a local Dask cluster has at most ``most_workers``.
+def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, PipelineOptions]]:
+    """Make the runner and its options for the time of the context.
 
     A local Dask cluster, if one is needed, and temporary files of other runners are removed at the end.
 
     Raises:
-        UsageError: The job server of a portable runner does not answer, or cannot be started; or a local Dask cluster
-            may not open enough files.
+        UsageError: A local Dask cluster may not open enough files.
     """
     if choice.is_local:
         yield fn_runner.FnApiRunner(), PipelineOptions(list(choice.arguments))
         return
     if choice.kind == "DaskRunner":
-        with _dask_arguments(choice, most_workers) as arguments:
+        with _dask_arguments(choice) as arguments:
             yield create_runner(_DASK), PipelineOptions(list(arguments))
         return
     with ExitStack() as exit_stack:
@@ -129,8 +141,6 @@ def open_runner(choice: RunnerChoice, *, most_workers: int) -> Iterator[tuple[Pi
         # Each thread would convert its own shard, in the memory of one process and on one core.
         threads = options.view_as(DebugOptions)
         threads.number_of_worker_harness_threads = threads.number_of_worker_harness_threads or 1
-        if choice.name in PORTABLE_RUNNERS:
-            reach_job_server(choice.name, options)
         yield create_runner(choice.name), options
 
 
@@ -145,7 +155,7 @@ def temporary_files_in(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _dask_arguments(choice: RunnerChoice, most_workers: int) -> Iterator[list[str]]:
+def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
     import dask
     from dask.distributed import LocalCluster
 
@@ -174,7 +184,7 @@ def _dask_arguments(choice: RunnerChoice, most_workers: int) -> Iterator[list[st
         dask.config.set({"temporary-directory": str(scratch)}),
         LocalCluster(
             local_directory=str(scratch),
-            n_workers=min(choice.num_workers, most_workers),
+            n_workers=choice.num_workers,
             threads_per_worker=1,
             processes=True,
             dashboard_address=":0",

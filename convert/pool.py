@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection, Pipe, wait
 from typing import TypeVar, cast
 
 from stream.base.progress import Progress
@@ -24,6 +23,7 @@ Result = TypeVar("Result")
 
 _TICK = 0.5
 _PR_SET_PDEATHSIG = 1
+_PROGRAM = "import sys; from convert.pool import work; work(*map(int, sys.argv[1:3]))"
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class ProcessPool:
     """
 
     def __init__(self, jobs: int, *, name: str) -> None:
-        """Start no process yet; ``name`` is that of the processes."""
+        """Start no process yet; ``name`` is shown by programs that list processes."""
         self._jobs = jobs
         self._name = name
-        self._workers: dict[Connection, BaseProcess] = {}
+        self._workers: dict[Connection, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> ProcessPool:
         return self
@@ -57,7 +57,7 @@ class ProcessPool:
         for process in self._workers.values():
             process.terminate()
         for connection, process in self._workers.items():
-            process.join()
+            process.wait()
             connection.close()
 
     def results(self, tasks: Sequence[Callable[[], Result]]) -> Iterator[tuple[int, Result | Crashed]]:
@@ -112,31 +112,30 @@ class ProcessPool:
         return [results[task_number] for task_number in range(len(tasks))]
 
     def _start(self) -> Connection:
-        context = multiprocessing.get_context("spawn")
-        parent_end, child_end = context.Pipe()
-        process = context.Process(target=_work, args=(child_end, os.getpid()), name=self._name, daemon=True)
-        # The resource tracker would unblock SIGINT if the process started it.
-        resource_tracker.ensure_running()
-        # Ctrl-C reaches the process group, and a starting process would print a traceback.
-        blocked_before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked_before)
+        parent_end, child_end = Pipe()
+        # Programs, as multiprocessing would start one more process, which outlives this one by a moment. In a process
+        # group of its own a worker gets no Ctrl-C.
+        process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, str(child_end.fileno()), str(os.getpid()), self._name],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdin=subprocess.DEVNULL,
+            pass_fds=[child_end.fileno()],
+            process_group=0,
+        )
         child_end.close()
         self._workers[parent_end] = process
         return parent_end
 
     def _bury(self, connection: Connection) -> Crashed:
-        process = self._workers.pop(connection)
-        process.join()
+        exit_code = self._workers.pop(connection).wait()
         connection.close()
-        return Crashed(process.exitcode or 0)
+        return Crashed(exit_code)
 
 
-def _work(connection: Connection, parent_pid: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def work(descriptor: int, parent_pid: int) -> None:
+    """Run tasks that come through a file descriptor, until the parent closes it."""
     end_with_parent(parent_pid)
+    connection = Connection(descriptor)
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             connection.send(connection.recv()())

@@ -12,9 +12,11 @@ import apache_beam as beam
 import pytest
 
 from beam_jobs.launch import run_pipeline
-from beam_jobs.options import SCRATCH
+from beam_jobs.options import SCRATCH, choose_runner
 from convert.storage.staging import machine
 from tests.fixtures.datasets.rlds_dataset import RldsDataset
+
+LOCAL = choose_runner([], num_workers=1, program_flags=[])
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def abandon(scratch_root: Path) -> Path:
 
 def test_a_run_that_has_nothing_to_convert_removes_what_a_killed_one_left(scratch_root: Path) -> None:
     abandon(scratch_root)
-    run_pipeline([], {}, [], num_workers=1, program_flags=[], progress=contextlib.nullcontext())
+    run_pipeline([], {}, LOCAL, progress=contextlib.nullcontext())
     assert list(scratch_root.iterdir()) == []
 
 
@@ -48,9 +50,7 @@ def test_a_run_removes_what_one_beside_it_left_when_it_was_killed_meanwhile(
         left.append(abandon(scratch_root))
         yield
 
-    run_pipeline(
-        conversion.jobs[:1], {"demo": conversion.plan}, [], num_workers=1, program_flags=[], progress=meanwhile()
-    )
+    run_pipeline(conversion.jobs[:1], {"demo": conversion.plan}, LOCAL, progress=meanwhile())
     assert not left[0].exists()
 
 
@@ -67,10 +67,7 @@ def test_the_folder_of_beams_pipeline_lies_where_a_sweep_removes_it(
     real = beam.Pipeline
     monkeypatch.setattr(beam, "Pipeline", make)
     conversion = dataset.conversion(tmp_path_factory.mktemp("out"))
-    quiet = contextlib.nullcontext()
     with pytest.raises(KeyboardInterrupt):
-        run_pipeline(
-            conversion.jobs[:1], {"demo": conversion.plan}, [], num_workers=1, program_flags=[], progress=quiet
-        )
+        run_pipeline(conversion.jobs[:1], {"demo": conversion.plan}, LOCAL, progress=contextlib.nullcontext())
     assert created[0].parent.name.startswith(f"{SCRATCH}{machine()}-")
     assert list(scratch_root.iterdir()) == []
