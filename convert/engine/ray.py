@@ -190,10 +190,7 @@ def _cancel(references: list[Any]) -> None:
 @contextlib.contextmanager
 def _connected(address: str | None, *, num_workers: int | None) -> Iterator[None]:
     """Connect to a cluster, or start one on this machine; leave or end it with the context."""
-    # Without this Ray prints a tip about accelerators.
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    # Ray keeps repeated messages back otherwise, and prints them when it ends.
-    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    _prepare_environment()
     import ray
 
     # Ray logs above the level of the root logger otherwise.
@@ -213,9 +210,10 @@ def _connected(address: str | None, *, num_workers: int | None) -> Iterator[None
         reason = " ".join(str(error).split())[:300]
         if address is None:
             raise UsageError(f"Ray does not start on this machine: {reason}") from None
-        raise UsageError(
-            f"no Ray cluster at {address}: {reason}; start one with `ray start --head`, and name its HOST:PORT"
-        ) from None
+        remedy = "start one with `ray start --head`, and name its HOST:PORT"
+        if "Failed to connect" in reason:
+            remedy = "is its token another one than that of this account, ~/.ray/auth_token?"
+        raise UsageError(f"no Ray cluster at {address}: {reason}; {remedy}") from None
     finally:
         signal.signal(signal.SIGTERM, handle_sigterm)
     try:
@@ -224,6 +222,18 @@ def _connected(address: str | None, *, num_workers: int | None) -> Iterator[None
         ray.shutdown()
         if address is None:
             shutil.rmtree(context.address_info["session_dir"], ignore_errors=True)
+
+
+def _prepare_environment() -> None:
+    """Set variables that Ray reads when it is imported."""
+    # Without this Ray prints a tip about accelerators.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Ray keeps repeated messages back otherwise, and prints them when it ends.
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    # `ray start` takes the token of this account if there is one. Ray's clients do so for the address auto only.
+    token_path = os.environ.get("RAY_AUTH_TOKEN_PATH") or os.path.expanduser("~/.ray/auth_token")
+    if "RAY_AUTH_TOKEN" in os.environ or os.path.exists(token_path):
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def _check_form(address: str | None) -> None:
@@ -238,10 +248,19 @@ def _check_form(address: str | None) -> None:
 
 
 def _check_answer(address: str) -> None:
-    """Raise ConnectionError if nothing answers at an address: Ray itself would wait for a minute."""
-    if address != "auto":
-        host, _, port = address.rpartition(":")
-        try:
-            socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
-        except OSError as error:
-            raise ConnectionError(error.strerror or str(error)) from None
+    """Raise ConnectionError if no server of Ray's kind answers at an address: Ray itself would wait for minutes."""
+    if address == "auto":
+        return
+    import grpc
+
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise ConnectionError(getattr(error, "strerror", None) or str(error)) from None
+    if os.environ.get("RAY_USE_TLS", "0") == "0":
+        with grpc.insecure_channel(address) as channel:
+            try:
+                grpc.channel_ready_future(channel).result(timeout=_CONNECT_S)
+            except grpc.FutureTimeoutError:
+                raise ConnectionError("what answers there is not Ray") from None
