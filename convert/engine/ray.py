@@ -201,7 +201,8 @@ def _connected(address: str | None, *, num_workers: int | None) -> Iterator[None
     handle_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         if address is None:
-            context = ray.init(include_dashboard=False, **local, **quiet)
+            # Without an address, Ray would connect to a cluster that somebody else runs on this machine.
+            context = ray.init(address="local", include_dashboard=False, **local, **quiet)
         else:
             _check_answer(address)
             context = ray.init(address=address, **quiet)
