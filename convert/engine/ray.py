@@ -152,10 +152,11 @@ def _result(reference: Any, job: Job, num_deaths: int) -> Counts | None:
         if num_deaths < _RETRIES:
             _LOGGER.info("a worker died at %s %s: %s", job.dataset, job.name, error)
             return None
-        is_memory = isinstance(error, ray.exceptions.OutOfMemoryError)
-        reason = "of which the last ran out of memory; start the nodes with fewer --num-cpus, and" if is_memory else ";"
+        reason = ""
+        if isinstance(error, ray.exceptions.OutOfMemoryError):
+            reason = ", the last because memory ran out on its node: start Ray there with fewer --num-cpus"
         raise ConvertError(
-            f"{job.dataset} {job.name}: {_RETRIES + 1} workers of Ray died{reason} run the same command again to "
+            f"{job.dataset} {job.name}: {_RETRIES + 1} workers of Ray died{reason}; run the same command again to "
             "continue"
         ) from None
     except ray.exceptions.RayError as error:

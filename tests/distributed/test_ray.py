@@ -16,8 +16,8 @@ from convert.run.command import main
 from tests.fixtures.command import is_written, run, start, tree, wait_until
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 from tests.fixtures.object_stores import Store, object_store, objects
-from tests.fixtures.ray_cluster import RayCluster, ray_cluster
 from tests.fixtures.same_conversion import SHARDS, arguments, assert_complete
+from tests.fixtures.servers.ray_cluster import RayCluster, ray_cluster
 from tests.installed import needs
 
 pytestmark = [pytest.mark.long, needs("ray")]
