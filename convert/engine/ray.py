@@ -33,7 +33,9 @@ _LOCKED_S = 120.0
 """Seconds for which a network file system may keep the lock of a worker whose node died; NFS keeps it for 90."""
 _CONNECT_S, _LEAVE_S, _TICK = 5.0, 5.0, 0.5
 _STORE_BYTES = 80 << 20
-"""Shared memory of a cluster on this machine: plans and counts are all that is sent. Ray takes no less."""
+"""Shared memory of a cluster on this machine, which nothing uses; Ray takes no less."""
+_MOST_SUBMITTED = 10_000
+"""Jobs that Ray has at once: enough for a cluster that grows by the tasks that wait."""
 _TOGETHER = 100
 """Results to wait for together, as each wait of Ray looks at all jobs."""
 
@@ -93,16 +95,16 @@ def _do_jobs(jobs: Sequence[Job], plans: Mapping[str, DatasetPlan], *, num_worke
     import ray
 
     do_remotely = ray.remote(num_cpus=1, max_retries=0)(_do)
-    plan_references = {dataset: ray.put(plan) for dataset, plan in plans.items()}
     versions = library_versions()
     waiting, running = deque((job, 0) for job in jobs), dict[Any, tuple[Job, int]]()
     counts = Counter[str]()
     try:
         while waiting or running:
-            while waiting and (num_workers is None or len(running) < num_workers):
+            while waiting and len(running) < (num_workers or _MOST_SUBMITTED):
                 job, num_deaths = waiting.popleft()
                 lock_s = _LOCKED_S if num_deaths else 0.0
-                reference = do_remotely.remote(job, plan_references[job.dataset], versions, lock_s)
+                # A plan has 4 to 7 kB. As an object of its own it would be lost with the node that stores it.
+                reference = do_remotely.remote(job, plans[job.dataset], versions, lock_s)
                 running[reference] = job, num_deaths
             done, _ = ray.wait(list(running), num_returns=min(len(running), _TOGETHER), timeout=_TICK)
             for reference in done:
