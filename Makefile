@@ -22,7 +22,7 @@ ARGS ?=
 
 # Versions that `make lock` does not choose by itself.
 LOCK_PINS := torch==2.13.0 jax==0.10.2 jaxlib==0.10.2
-LOCK_EXTRAS := convert,lerobot,browse,view,hdf5,zarr,rosbag,tokens,hub,gcs,s3,dask,dataflow,lightning,torch,jax,bench,docs,fuzz,proof,dev
+LOCK_EXTRAS := convert,lerobot,browse,view,hdf5,zarr,rosbag,tokens,hub,gcs,s3,dask,ray,dataflow,lightning,torch,jax,bench,docs,fuzz,proof,dev
 
 OLDEST := build/oldest
 OLDEST_EXTRAS := convert,lerobot,s3,gcs,lightning,jax

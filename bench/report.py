@@ -105,7 +105,7 @@ _HEAD = """# Benchmarks
 (`python -m bench.report --help` explains how to repeat one study, or to run longer). Sections of other commands stay as
 they are. Other figures are next to their explanation: [reading in place](object-stores.md#requests-and-money),
 [codecs](windows.md#which-codec), [large machines](measuring.md#large-machines), [large roots](browse.md#large-roots),
-[cost](cost.md), [LeRobot videos](lerobot.md#speed-and-memory).
+[cost](cluster.md#cost), [LeRobot videos](lerobot.md#speed-and-memory).
 
 The data are the sample of `make demo`: synthetic moving pictures with the true schema of all 29 datasets, 256x256 JPEG
 frames at quality 95. *Limit* is the speed of as many processes that only decode the same JPEGs from memory, measured in

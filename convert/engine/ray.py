@@ -1,36 +1,50 @@
-"""Ray as an engine of conversions: each job is a task of one core, which Ray places where one is free."""
+"""Ray as an engine of conversions: each job is a task of one core, which Ray runs where one is free."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
+import importlib.util
 import logging
 import os
+import shutil
+import signal
 import socket
-from collections import Counter
+import sys
+import time
+import weakref
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from convert.engine.versions import library_versions
 from convert.engine.work import Counts, Job, largest_first, try_job
 from convert.errors import ConvertError, UsageError
 from convert.plan import DatasetPlan
+from stream.base.errors import closest
+from stream.base.extras import missing
 from stream.base.machine import usable_processors
 
+_LOGGER = logging.getLogger(__name__)
+
 _RETRIES = 3
-"""Times that a job is given to another worker when its worker or node died."""
-_CONNECT_S = 5.0
-_TICK = 0.5
+"""Times that a job is given to another worker because its worker or node died."""
+_LOCKED_S = 120.0
+"""Seconds for which a network file system may keep the lock of a worker whose node died; NFS keeps it for 90."""
+_CONNECT_S, _LEAVE_S, _TICK = 5.0, 5.0, 0.5
+_STORE_BYTES = 80 << 20
+"""Shared memory of a cluster on this machine, which nothing uses; Ray takes no less."""
+_MOST_SUBMITTED = 10_000
+"""Jobs that Ray has at once: enough for a cluster that grows by the tasks that wait."""
 _TOGETHER = 100
 """Results to wait for together, as each wait of Ray looks at all jobs."""
 
 
 class RayEngine:
-    """Workers of a Ray cluster, or of a cluster on this machine that ends with the conversion.
+    """Workers of a Ray cluster, or of a cluster on this machine that ends with this engine.
 
     Args:
-        address: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``; None for the variable ``RAY_ADDRESS``, else this
-            machine.
+        address: ``auto`` or ``HOST:PORT``; None for a cluster on this machine.
         num_workers: Most jobs at once, None for as many as the cluster has cores, also those that it adds later.
     """
 
@@ -39,67 +53,114 @@ class RayEngine:
     only_translates = False
 
     def __init__(self, *, address: str | None, num_workers: int | None) -> None:
-        self._address = address or os.environ.get("RAY_ADDRESS") or None
+        self._address = address
         self._num_workers = num_workers
+        self._stack = contextlib.ExitStack()
+        # Shards and splits are done one after the other by the same cluster, whose start takes seconds.
+        weakref.finalize(self, self._stack.close)
+        self._is_connected = False
 
     def run(
         self, jobs: Sequence[Job], plans: Mapping[str, DatasetPlan], *, progress: AbstractContextManager[object]
     ) -> Counts:
-        """Do jobs as tasks."""
-        if not jobs:
-            with progress:
-                return {}
-        with _connected(self._address, num_workers=self._num_workers), progress:
-            return self._run(largest_first(jobs), plans)
-
-    def _run(self, jobs: Sequence[Job], plans: Mapping[str, DatasetPlan]) -> Counts:
-        import ray
-
-        do_remotely = ray.remote(num_cpus=1, max_retries=_RETRIES)(_do)
-        plan_references = {dataset: ray.put(plan) for dataset, plan in plans.items()}
-        version = importlib.metadata.version("pairstream")
-        waiting, running, counts = list(jobs)[::-1], dict[Any, Job](), Counter[str]()
-        try:
-            while waiting or running:
-                while waiting and (self._num_workers is None or len(running) < self._num_workers):
-                    job = waiting.pop()
-                    running[do_remotely.remote(job, plan_references[job.dataset], version)] = job
-                done, _ = ray.wait(list(running), num_returns=min(len(running), _TOGETHER), timeout=_TICK)
-                for reference in done:
-                    counts.update(_result(reference, running.pop(reference)))
-            return dict(sorted(counts.items()))
-        finally:
-            for reference in running:
-                ray.cancel(reference, force=True)
+        """Do jobs as tasks of Ray."""
+        if jobs and not self._is_connected:
+            self._stack.enter_context(_connected(self._address, num_workers=self._num_workers))
+            self._is_connected = True
+        # Ray prints what happens to nodes, such as their deaths, on the standard output, which is for the result.
+        with contextlib.redirect_stdout(sys.stderr), progress:
+            return _do_jobs(largest_first(jobs), plans, num_workers=self._num_workers) if jobs else {}
 
 
 def make_engine(
     arguments: Sequence[str], *, address: str | None, num_workers: int | None, program_flags: Sequence[str]
 ) -> RayEngine:
-    """Return the engine; raises UsageError if Ray is not installed, or for an argument that nobody knows."""
+    """Return the engine.
+
+    Raises:
+        UsageError: Ray is not installed, or an argument or the address cannot be used.
+    """
     if arguments:
-        raise UsageError(f"unknown option {arguments[0]}; with --engine ray, options of Beam have no effect")
-    try:
-        importlib.metadata.version("ray")
-    except importlib.metadata.PackageNotFoundError:
-        raise UsageError("Ray is not installed; pip install -c constraints.txt -e '.[ray]'") from None
+        hint = closest(arguments[0].partition("=")[0], program_flags, noun="options")
+        raise UsageError(f"unknown option {arguments[0]}; {hint}; options of Beam do not go with --engine ray")
+    if importlib.util.find_spec("ray") is None:
+        raise UsageError(missing("ray", "ray", by="--engine ray"))
+    address = address or os.environ.get("RAY_ADDRESS") or None
+    _check_form(address)
     return RayEngine(address=address, num_workers=num_workers)
 
 
-def _do(job: Job, plan: DatasetPlan, version: str) -> Counts | ConvertError:
-    """Do a job in a worker of Ray."""
-    here = importlib.metadata.version("pairstream")
-    if here != version:
-        return UsageError(f"{socket.gethostname()} has pairstream {here}, this process {version}; install one version")
-    return try_job(job, plan)
+def _do_jobs(jobs: Sequence[Job], plans: Mapping[str, DatasetPlan], *, num_workers: int | None) -> Counts:
+    """Do jobs in their order, those of dead workers again, and return the sums of their counts."""
+    import ray
+
+    do_remotely = ray.remote(num_cpus=1, max_retries=0)(_do)
+    versions = library_versions()
+    waiting, running = deque((job, 0) for job in jobs), dict[Any, tuple[Job, int]]()
+    counts = Counter[str]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < (num_workers or _MOST_SUBMITTED):
+                job, num_deaths = waiting.popleft()
+                lock_s = _LOCKED_S if num_deaths else 0.0
+                # A plan has 4 to 7 kB. As an object of its own it would be lost with the node that stores it.
+                reference = do_remotely.remote(job, plans[job.dataset], versions, lock_s)
+                running[reference] = job, num_deaths
+            done, _ = ray.wait(list(running), num_returns=min(len(running), _TOGETHER), timeout=_TICK)
+            for reference in done:
+                job, num_deaths = running.pop(reference)
+                result = _result(reference, job, num_deaths)
+                if result is None:
+                    waiting.append((job, num_deaths + 1))
+                else:
+                    counts.update(result)
+        return dict(sorted(counts.items()))
+    finally:
+        _cancel(list(running))
 
 
-def _result(reference: Any, job: Job) -> Counts:
-    """Return the counts of a job that has ended; raises ConvertError if it failed."""
+def _do(job: Job, plan: DatasetPlan, versions: Mapping[str, str], lock_s: float) -> Counts | ConvertError:
+    """Do a job in a worker of Ray.
+
+    Args:
+        job: Shard or split.
+        plan: Plan of its dataset.
+        versions: Versions of the process that started the conversion.
+        lock_s: Seconds to wait for the lock of a worker that died.
+    """
+    local_versions = library_versions()
+    if differing := [name for name in versions if local_versions[name] != versions[name]]:
+        name = differing[0]
+        return UsageError(
+            f"{socket.gethostname()} has {name} {local_versions[name]}, this process has {versions[name]}, so files "
+            "might differ; install the same versions on all nodes (-c constraints.txt)"
+        )
+    deadline = time.monotonic() + lock_s
+    while True:
+        result = try_job(job, plan)
+        is_locked = isinstance(result, dict) and not result.keys().isdisjoint(("shards_elsewhere", "splits_elsewhere"))
+        if not is_locked or time.monotonic() >= deadline:
+            return result
+        time.sleep(_TICK)
+
+
+def _result(reference: Any, job: Job, num_deaths: int) -> Counts | None:
+    """Return the counts of a job that has ended, None if its worker died; raises ConvertError if it failed."""
     import ray
 
     try:
         result = ray.get(reference)
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.OutOfMemoryError) as error:
+        if num_deaths < _RETRIES:
+            _LOGGER.info("a worker died at %s %s: %s", job.dataset, job.name, error)
+            return None
+        reason = ""
+        if isinstance(error, ray.exceptions.OutOfMemoryError):
+            reason = ", the last because memory ran out on its node: start Ray there with fewer --num-cpus"
+        raise ConvertError(
+            f"{job.dataset} {job.name}: {_RETRIES + 1} workers of Ray died{reason}; run the same command again to "
+            "continue"
+        ) from None
     except ray.exceptions.RayError as error:
         raise ConvertError(_explain(error, job)) from None
     if isinstance(result, ConvertError):
@@ -109,52 +170,101 @@ def _result(reference: Any, job: Job) -> Counts:
 
 
 def _explain(error: Exception, job: Job) -> str:
+    text = " ".join(str(error).split())
+    if "ModuleNotFoundError" in text or "No module named" in text:
+        name = text.rpartition("No module named ")[2].split()[0]
+        return f"a node of the Ray cluster has no module {name}; install the same version of pairstream on all nodes"
+    return f"Ray failed at {job.dataset} {job.name}: {type(error).__name__}: {text[:300]}"
+
+
+def _cancel(references: list[Any]) -> None:
+    """End tasks: at first so that they remove their temporary files, those that do not end by killing their worker."""
     import ray
 
-    job_name = f"{job.dataset} {job.name}"
-    text = " ".join(str(error).split())
-    if "ModuleNotFoundError" in text:
-        return f"a node of the Ray cluster cannot import this package ({text[-200:]}); install pairstream on all nodes"
-    if isinstance(error, ray.exceptions.OutOfMemoryError):
-        return f"a node ran out of memory {_RETRIES + 1} times at {job_name}; start Ray with fewer --num-cpus there"
-    if isinstance(error, ray.exceptions.WorkerCrashedError | ray.exceptions.NodeDiedError):
-        return f"{_RETRIES + 1} workers of Ray died at {job_name}; run the same command again to continue"
-    return f"Ray failed at {job_name}: {type(error).__name__}: {text[:300]}"
+    for force in (False, True):
+        if not references or not ray.is_initialized():
+            return
+        with contextlib.suppress(ray.exceptions.RayError):
+            for reference in references:
+                ray.cancel(reference, force=force)
+            _, references = ray.wait(references, num_returns=len(references), timeout=_LEAVE_S)
 
 
 @contextlib.contextmanager
 def _connected(address: str | None, *, num_workers: int | None) -> Iterator[None]:
     """Connect to a cluster, or start one on this machine; leave or end it with the context."""
-    # Ray would export figures of its use, and print a warning about it.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    _prepare_environment()
     import ray
 
-    quiet: dict[str, Any] = {"logging_level": logging.CRITICAL, "log_to_driver": False, "configure_logging": False}
+    # Ray logs above the level of the root logger otherwise.
+    logging.getLogger("ray").setLevel(logging.getLogger().level)
+    quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+    local: dict[str, Any] = {"num_cpus": num_workers or usable_processors(), "object_store_memory": _STORE_BYTES}
+    # Ray ends the process without our message.
+    handle_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         if address is None:
-            ray.init(num_cpus=num_workers or usable_processors(), include_dashboard=False, **quiet)
+            # Without an address, Ray would connect to a cluster that somebody else runs on this machine.
+            context = ray.init(address="local", include_dashboard=False, **local, **quiet)
         else:
-            _check_address(address)
-            ray.init(address=address, **quiet)
+            _check_answer(address)
+            context = ray.init(address=address, **quiet)
     except Exception as error:
         # Ray raises plain exceptions too, such as for a node that does not start in time.
-        reason = " ".join(str(error).split())
-        where = "on this machine" if address is None else f"at {address}"
-        raise UsageError(
-            f"no Ray cluster {where}: {reason[:300]}; start one with ray start --head, or name its --address"
-        ) from None
+        reason = " ".join(str(error).split())[:300]
+        if address is None:
+            raise UsageError(f"Ray does not start on this machine: {reason}") from None
+        remedy = "start one with `ray start --head`, and name its HOST:PORT"
+        if "Failed to connect" in reason:
+            remedy = "is its token another one than that of this account, ~/.ray/auth_token?"
+        raise UsageError(f"no Ray cluster at {address}: {reason}; {remedy}") from None
+    finally:
+        signal.signal(signal.SIGTERM, handle_sigterm)
     try:
         yield
     finally:
         ray.shutdown()
+        if address is None:
+            shutil.rmtree(context.address_info["session_dir"], ignore_errors=True)
 
 
-def _check_address(address: str) -> None:
-    """Raise ConnectionError if nothing answers at an address: Ray itself would wait for a minute."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if port.isdecimal():
-        try:
-            socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
-        except OSError as error:
-            raise ConnectionError(error.strerror or str(error)) from None
+def _prepare_environment() -> None:
+    """Set variables that Ray reads when it is imported."""
+    # Without this Ray prints a tip about accelerators.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Ray keeps repeated messages back otherwise, and prints them when it ends.
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    # `ray start` takes the token of this account if there is one. Ray's clients do so for the address auto only.
+    token_path = os.environ.get("RAY_AUTH_TOKEN_PATH") or os.path.expanduser("~/.ray/auth_token")
+    if "RAY_AUTH_TOKEN" in os.environ or os.path.exists(token_path):
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+def _check_form(address: str | None) -> None:
+    """Raise UsageError if an address is neither ``auto`` nor ``HOST:PORT``."""
+    if address is None or address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if "://" in address:
+        raise UsageError(f"--address {address}: run this command on a node of the cluster, with HOST:PORT or auto")
+    if not (host and port.isdecimal()):
+        raise UsageError(f"--address {address}: expected HOST:PORT, such as 10.0.0.1:6379, or auto")
+
+
+def _check_answer(address: str) -> None:
+    """Raise ConnectionError if no server of Ray's kind answers at an address: Ray itself would wait for minutes."""
+    if address == "auto":
+        return
+    import grpc
+
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise ConnectionError(getattr(error, "strerror", None) or str(error)) from None
+    if os.environ.get("RAY_USE_TLS", "0") == "0":
+        with grpc.insecure_channel(address) as channel:
+            try:
+                grpc.channel_ready_future(channel).result(timeout=_CONNECT_S)
+            except grpc.FutureTimeoutError:
+                raise ConnectionError("what answers there is not Ray") from None

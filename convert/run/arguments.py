@@ -40,6 +40,7 @@ examples:
   python -m convert.run --datasets root:monday/arm+root:tuesday/arm --output data/both  # two become one dataset
   python -m convert.run --datasets oxe29 --source /mirror --output data/oxe \\
       --task-index $SLURM_ARRAY_TASK_ID --task-count 64
+  python -m convert.run --datasets oxe29 --source /mirror --output /scratch/oxe --engine ray --address head:6379
 """,
     "remove": """\
 exit codes:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Mapping, Set
-from importlib import metadata
 
-from convert import __version__
+from convert.engine.versions import library_versions
 from convert.errors import ConvertError
 from convert.journal.journal import MANIFEST, Journal
 from convert.journal.status import parse_quarantine
@@ -18,8 +17,6 @@ from convert.shard.video import check_sizes
 from convert.storage.durable import writing
 from stream.format.manifest import FileEntry, Manifest, Source, SplitEntry, TableEntry
 from stream.format.names import FORMAT_VERSION, TableKind, split_of
-
-_LIBRARIES = ("apache-beam", "array-record", "numpy", "opencv-python-headless", "pyarrow", "simplejpeg")
 
 
 def finalise(conversion: Conversion, *, redone_stems: Set[str] = frozenset()) -> Manifest | None:
@@ -88,7 +85,6 @@ def _manifest(conversion_status: ConversionStatus, quarantine: FileEntry | None)
     ordered_splits = {split: splits[split] for split in sorted(splits)}
     shards = [entry for split_entry in ordered_splits.values() for entry in split_entry.shards]
     image_counts = count_frames(shards, [camera.name for camera in plan.cameras] if plan.layout == "frames" else ())
-    libraries = (*_LIBRARIES, "tensorflow-datasets", *conversion.libraries)
     policies = {camera.name: camera.policy for camera in plan.cameras}
     check_sizes(image_counts.get("cameras", {}), policies, dataset_name=spec.name)
     return Manifest(
@@ -112,7 +108,7 @@ def _manifest(conversion_status: ConversionStatus, quarantine: FileEntry | None)
         quarantine=quarantine,
         splits=ordered_splits,
         statistics={split: statistics[split] for split in ordered_splits},
-        versions={"pairstream": __version__, **{name: _version(name) for name in libraries}},
+        versions=library_versions(conversion.libraries),
     )
 
 
@@ -139,10 +135,3 @@ def _write_quarantine(journal: Journal, conversion_status: ConversionStatus) -> 
     content = b"".join(entry.model_dump_json().encode() + b"\n" for entry in entries)
     journal.write_quarantine(content)
     return FileEntry(bytes=len(content), sha256=hashlib.sha256(content).hexdigest()) if entries else None
-
-
-def _version(library_name: str) -> str:
-    try:
-        return metadata.version(library_name)
-    except metadata.PackageNotFoundError:
-        return "not installed"

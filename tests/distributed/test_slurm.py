@@ -15,6 +15,7 @@ from tests.fixtures.command import REPOSITORY, run, tree, wait_until
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 from tests.fixtures.same_conversion import arguments
 from tests.fixtures.slurm_cluster import SlurmCluster, missing_requirement, slurm_cluster
+from tests.installed import needs
 
 REASON = missing_requirement()
 pytestmark = [pytest.mark.long, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
@@ -127,6 +128,35 @@ def test_a_node_that_dies_costs_only_the_shards_that_it_had_begun(array: Array, 
     array.cluster.start_node(node)
     assert {path: path.stat().st_mtime_ns for path in written} == written
     assert tree(array.output) == expected
+
+
+@pytest.mark.slow
+def test_a_task_that_is_out_of_time_is_done_by_the_same_array_again(array: Array, expected: dict[str, str]) -> None:
+    # A minute is the shortest limit of Slurm.
+    job = array.submit(time="1")
+    array.wait_for_the_middle(job, 0)
+    array.cluster.stop_tasks(array.cluster.fields(f"{job}_0")["NodeList"])
+    codes = array.cluster.exit_codes(job, range(TASKS))
+    assert codes[0].startswith("TIMEOUT")
+    assert array.finalize(job) == ["FAILED", "1:0"]
+    again = array.submit()
+    assert array.cluster.exit_codes(again, range(TASKS)) == ["COMPLETED 0:0"] * TASKS
+    assert tree(array.output) == expected
+
+
+@needs("ray")
+def test_a_job_that_starts_ray_on_its_nodes_writes_what_one_process_writes(
+    cluster: SlurmCluster, long_dataset: RldsDataset, expected: dict[str, str], tmp_path: Path
+) -> None:
+    log = tmp_path / "ray.log"
+    options = {**NODE, "nodes": "2", "output": str(log)}
+    command = arguments(long_dataset, tmp_path / "out")
+    job = cluster.submit(SCRIPTS / "ray.sbatch", *command, options=options, HEAD_ADDR="127.0.0.1")
+    assert wait_until(lambda: cluster.has_open_files("n2", tmp_path / "out"), seconds=120), log.read_text()
+    assert wait_until(lambda: cluster.has_ended(job), seconds=120, poll=0.5), log.read_text()
+    assert cluster.fields(job)["JobState"] == "COMPLETED", log.read_text()
+    assert f"{SHARDS}/{SHARDS} shards" in log.read_text()
+    assert tree(tmp_path / "out") == expected
 
 
 def test_training_on_two_nodes_that_is_preempted_and_out_of_time_ends_as_one_process_does(

@@ -1,0 +1,113 @@
+"""Wrong calls of ``--engine ray``: each ends in one sentence, at once, and writes nothing."""
+
+from __future__ import annotations
+
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from convert.errors import EXIT_USAGE
+from convert.run.command import main
+from tests.fixtures.command import run
+from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
+from tests.fixtures.object_stores import free_port
+from tests.fixtures.same_conversion import arguments
+from tests.installed import needs
+
+AT_ONCE_S = 60
+"""A command that was refused at once takes two seconds; Ray itself waits for minutes."""
+
+
+@pytest.fixture(scope="module")
+def small_dataset(tmp_path_factory: pytest.TempPathFactory) -> RldsDataset:
+    return write_dataset(tmp_path_factory.mktemp("source"), splits={"train": [[demo_episode(6)]]})
+
+
+WRONG_OPTIONS = {
+    "--address 10.0.0.1:6379": "--address 10.0.0.1:6379 is the address of a Ray cluster; add --engine ray",
+    "--engine rai": "invalid choice: 'rai'",
+}
+WRONG_OPTIONS_OF_RAY = {
+    "--runner DaskRunner": "unknown option --runner; ",
+    "--adress auto": "unknown option --adress; did you mean '--address'",
+    "--address 10.0.0.1": "--address 10.0.0.1: expected HOST:PORT, such as 10.0.0.1:6379, or auto",
+    "--address ray://10.0.0.1:10001": "run this command on a node of the cluster, with HOST:PORT or auto",
+    "--num-workers 0": "--num-workers 0: expected 1 or more",
+}
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG_OPTIONS.items())
+def test_options_that_lack_the_engine_are_refused(
+    small_dataset: RldsDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: str, message: str
+) -> None:
+    assert _exit_code([*arguments(small_dataset, tmp_path / "out"), *options.split()]) == EXIT_USAGE
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@needs("ray")
+@pytest.mark.parametrize(("options", "message"), WRONG_OPTIONS_OF_RAY.items())
+def test_options_that_ray_has_not_are_refused(
+    small_dataset: RldsDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: str, message: str
+) -> None:
+    command_line = [*arguments(small_dataset, tmp_path / "out"), "--engine", "ray", *options.split()]
+    assert _exit_code(command_line) == EXIT_USAGE
+    error = capsys.readouterr().err
+    assert message in error and error.count("error:") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_ray_the_extra_is_named(
+    small_dataset: RldsDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert _exit_code([*arguments(small_dataset, tmp_path / "out"), "--engine", "ray"]) == EXIT_USAGE
+    assert "--engine ray needs ray, which is not installed; install pairstream[ray]" in capsys.readouterr().err
+
+
+@needs("ray")
+@pytest.mark.long
+@pytest.mark.parametrize("address", ["auto", "nobody", "no.such.host.invalid:6379", "another server"])
+def test_a_cluster_that_does_not_answer_is_refused_at_once(
+    small_dataset: RldsDataset, tmp_path: Path, address: str
+) -> None:
+    server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    ports = {"nobody": free_port(), "another server": server.server_port}
+    place = f"127.0.0.1:{ports[address]}" if address in ports else address
+    options = (*arguments(small_dataset, tmp_path / "out"), "--engine", "ray", "--address", place)
+    Thread(target=server.serve_forever, daemon=True).start()
+    started = time.monotonic()
+    try:
+        # No cluster of this account is running in a folder that Ray has not used.
+        result = run(*options, environment={"RAY_TMPDIR": str(tmp_path), "RAY_ADDRESS": None})
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert result.code == EXIT_USAGE
+    assert result.error().startswith(f"error: no Ray cluster at {place}: ")
+    assert "start one with `ray start --head`" in result.error()
+    assert time.monotonic() - started < AT_ONCE_S
+    assert not (tmp_path / "out").exists()
+
+
+@needs("ray")
+@pytest.mark.long
+def test_the_address_may_come_from_the_environment(small_dataset: RldsDataset, tmp_path: Path) -> None:
+    place = f"127.0.0.1:{free_port()}"
+    options = (*arguments(small_dataset, tmp_path / "out"), "--engine", "ray")
+    result = run(*options, environment={"RAY_ADDRESS": place})
+    assert result.code == EXIT_USAGE
+    assert result.error().startswith(f"error: no Ray cluster at {place}: ")
+
+
+def _exit_code(command_line: list[str]) -> int:
+    """Return the exit code of the command, also where its parser ends the program."""
+    try:
+        return main(command_line)
+    except SystemExit as end:
+        assert isinstance(end.code, int)
+        return end.code
