@@ -23,7 +23,8 @@ from stream.sample.select import Select
 from stream.sample.slot_layout import plan_slots, read_layout
 from stream.sample.slots import Slots
 from stream.sample.vector import Vector
-from stream.storage.remote import CachedRoot, cached_root, is_remote
+from stream.storage.cache_folder import cached_root
+from stream.storage.remote import CachedRoot, is_remote
 
 _log = logging.getLogger("stream")
 

@@ -23,7 +23,8 @@ from stream.sample.vector import Vector
 from stream.statistics.binding import bind_transforms
 from stream.statistics.deferred import DeferredNormalize
 from stream.statistics.normalize import Normalize
-from stream.storage.remote import CachedRoot, cached_root, is_remote
+from stream.storage.cache_folder import CacheLike, cached_root
+from stream.storage.remote import CachedRoot, is_remote
 
 _log = logging.getLogger("stream")
 _OBJECTS: dict[str, Any] = {"select": Select, "frames": Frames, "action": Vector, "state": Vector}
@@ -102,7 +103,7 @@ def read_saved(
     path: str | Path,
     *,
     root: str | Path | CachedRoot | None = None,
-    cache: str | Path | None = None,
+    cache: CacheLike = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> tuple[OpenMixture, RunConfig, SavedTransforms]:
     """Open the mixture and the settings of a ``loader.json``, with its normalisation; also return its transforms.

@@ -21,7 +21,8 @@ from stream import Select, add_labels, digest, load_loader, make_loader, remove_
 from stream.base.errors import ArgumentError, FormatError, RecordError, StreamError
 from stream.cache.quota import CacheQuota
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME
-from stream.storage.remote import RemoteError, cached_root
+from stream.storage.cache_folder import cached_root
+from stream.storage.remote import RemoteError
 from tests.documentation.blocks import python_blocks
 from tests.fixtures.command import run, start, wait_until
 from tests.fixtures.object_stores import Store, object_store, seen_through, unreliable, upload_tree, web_server
