@@ -146,6 +146,9 @@ def read_saved(
 
 def _encode_member(member: Member, dataset: Dataset, weights: Sequence[float]) -> dict[str, Any]:
     root = member.root and (member.root if is_remote(member.root) else os.path.abspath(member.root))
+    if root and dataset.remote is not None:
+        # With the commit that a branch of the Hub named when the member was opened.
+        root = dataset.remote.url.rsplit("/", 2)[0]
     return {
         "name": dataset.name,
         "dataset": f"{member.dataset.partition(':')[0]}:{dataset.version}",

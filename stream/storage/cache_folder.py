@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from stream.base.errors import ArgumentError
+from stream.storage.hub import pin_commit
 from stream.storage.remote import CachedRoot, checked_url, folder_of, is_remote
 
 CacheLike = str | Path | Literal[False] | None
@@ -38,6 +39,7 @@ def cached_root(
 
     Raises:
         ArgumentError: The cache has no address, or either cannot be used.
+        RemoteError: The Hub does not tell the commit of the root.
 
     >>> cached_root("s3://bucket/oxe/", "/scratch/oxe:200GB")
     CachedRoot(url='s3://bucket/oxe', cache=PosixPath('/scratch/oxe'), most=200000000000, below='')
@@ -49,7 +51,7 @@ def cached_root(
         return root
     if is_local and not has_members:
         raise ArgumentError(f"cache={str(cache)!r:.200} is for roots like s3://BUCKET/...; leave it out for {root}")
-    url = str(Path(root).absolute()) if is_local else checked_url(root)
+    url = str(Path(root).absolute()) if is_local else pin_commit(checked_url(root))
     folder, max_bytes = _choose_cache(cache)
     # A folder that no user names for one root is shared by all roots.
     return CachedRoot(url, folder, max_bytes, "" if is_named else folder_of(url))

@@ -6,12 +6,14 @@ import hashlib
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from stream.base.errors import ArgumentError, StreamError
 
 MEMBERS = ".members"
 """Folder of a cache with the roots that share it: members with another root, and all roots of the default cache."""
 _NO_CREDENTIALS = re.compile("(NoCredentials|DefaultCredentials|Refresh|Unauthenticated)Error|ProfileNotFound")
+_REVISION = re.compile(r"^(hf://datasets/[^/@]+/[^/@]+)@")
 _REMOTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(/|$)")
 
 
@@ -24,6 +26,14 @@ class RemoteError(StreamError):
     def __init__(self, message: str, *, refused: bool = False) -> None:
         super().__init__(message)
         self.refused = refused
+
+
+class BusyError(Exception):
+    """A request that a store asks to send again, not before ``pause_s`` seconds have passed."""
+
+    def __init__(self, message: str, *, pause_s: float = 0) -> None:
+        super().__init__(message)
+        self.pause_s = pause_s
 
 
 @dataclass
@@ -108,7 +118,7 @@ def checked_url(address: str | Path) -> str:
     """Return an address as a URL; raise ArgumentError if it has a name, key or query in it."""
     # A Path has lost one slash.
     url = re.sub(r":/+", "://", str(address), count=1).rstrip("/")
-    if re.search(r"[@?#]", url):
+    if re.search(r"[@?#]", _REVISION.sub(r"\1", url)):
         scheme = url.partition("://")[0]
         raise ArgumentError(f"{scheme}://...: has a name, key or query in it; give only the address")
     return url
@@ -119,6 +129,8 @@ class LocalFolder:
     """A local or mounted folder, with the reading methods of ``RemoteFolder``."""
 
     path: Path
+    chunk_bytes: ClassVar[int] = 1 << 20
+    """Bytes to read at a time from a large file."""
 
     def __str__(self) -> str:
         return str(self.path)
