@@ -347,7 +347,7 @@ def test_a_web_server_without_a_list_is_told_how_to_make_one(tmp_path: Path, cac
 @pytest.mark.parametrize(
     ("root", "cache", "text"),
     [
-        ("s3://bucket/oxe", None, r"s3://bucket/oxe: to read it in place, name .* cache='/scratch/oxe:200GB'"),
+        ("hf://datasets/org/oxe@main?x", None, r"hf://...: has a name, key or query in it"),
         ("s3://bucket/oxe", "/tmp/x:lots", r"cache='/tmp/x:lots'; expected a local folder, with a bound"),
         ("s3://bucket/oxe", "s3://other:1GB", r"cache='s3://other:1GB'; expected a local folder"),
         ("s3://bucket/oxe", "/tmp/x:0GB", r"cache='/tmp/x:0GB'; expected"),
