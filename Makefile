@@ -115,7 +115,7 @@ test-dist: dist ## install the wheel without constraints with each Python, and u
 		rm -rf build/packaging/smoke && $$p -m venv build/packaging/smoke || exit 1; \
 		bin=build/packaging/smoke/bin; \
 		if [ "$$arguments" = --torch ]; then $$bin/python -m pip install --quiet torch==2.13.0 || exit 1; fi; \
-		$$bin/python -m pip install --quiet --disable-pip-version-check "$$(ls $(DIST)/pairstream-*.whl)[$(EXTRAS)]" || exit 1; \
+		$$bin/python -m pip install --quiet --disable-pip-version-check "$$(ls $(DIST)/pairstream-*.whl)$(if $(EXTRAS),[$(EXTRAS)])" || exit 1; \
 		$$bin/python -m pip check || exit 1; \
 		rm -rf build/packaging/work && mkdir -p build/packaging/work; \
 		(cd build/packaging/work && ../smoke/bin/python $(CURDIR)/tests/smoke.py . $$arguments) || exit 1; \

@@ -13,6 +13,7 @@ from pairstream.fetch import main as fetch
 from pairstream.info.command import main as info
 from stream import digest, load_loader, make_loader
 from stream.storage.object_stores import open_store
+from tests.documentation.blocks import block_with, run_block
 from tests.fixtures.command import run
 from tests.fixtures.servers.hub_cdn import hub_cdn
 from tests.fixtures.servers.hub_server import TOKEN, Hub, hub_server
@@ -85,6 +86,17 @@ def test_the_default_cache_keeps_the_commits_of_a_root_apart(
     assert digest(make_loader(ROOT, "demo", **OPTIONS).batch_at(0)) != before
     old_root = ROOT.replace("/converted", f"@{old_commit}/converted")
     assert digest(make_loader(old_root, "demo", **OPTIONS).batch_at(0)) == before
+
+
+def test_the_block_of_the_page_reads_the_root(
+    hub: Hub, small_root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAIRSTREAM_CACHE", f"{cache}:1GB")
+    change = {"hf://datasets/ORG/NAME@main/oxe": ROOT, "oxe29": "demo", "num_workers=4": "num_workers=0"}
+    code = block_with(small_root, "hf://datasets/ORG/NAME@main", **change)
+    loader = run_block(code, {"make_loader": make_loader})["loader"]
+    near = make_loader(small_root, "demo", batch_size=64, shuffle="block:64")
+    assert digest(loader.batch_at(3)) == digest(near.batch_at(3))
 
 
 def test_fetch_and_info_take_a_root_on_the_hub(
