@@ -24,9 +24,8 @@ def load(root: Path, name: str, *, torch: bool) -> None:
     """Load batches in workers, save and open the loader, and show a step again."""
     import pairstream as ps
 
-    loader = ps.make_loader(
-        root, name, batch_size=4, seed=3, num_workers=1, num_steps=4, frames=ps.Frames([0]), action=2
-    )
+    chosen = {"frames": ps.Frames([0]), "action": ps.Vector(2)}
+    loader = ps.make_loader(root, name, batch_size=4, seed=3, num_workers=1, num_steps=4, **chosen)
     batches = [ps.digest(batch) for batch in loader]
     loader.save(root / "loader.json")
     assert ps.digest(ps.load_loader(root / "loader.json").batch_at(2)) == batches[2]
@@ -34,8 +33,8 @@ def load(root: Path, name: str, *, torch: bool) -> None:
     if torch:
         batch = ps.torch.as_tensors(loader.batch_at(0))
         assert batch["action"].float().mean().isfinite()
-        dataset = ps.torch.StreamDataset(loader)
-        assert next(iter(dataset))["frames"].shape[0] == 4
+        batches_of_tensors = iter(ps.torch.StreamDataset(root, name, batch_size=4, num_workers=1, **chosen))
+        assert next(batches_of_tensors)["frames"].shape[0] == 4
 
 
 def main(folder: Path, *, torch: bool) -> None:

@@ -164,6 +164,12 @@ def test_a_server_that_ignores_ranges_is_refused_before_its_file_comes(
     assert caught.value.refused
 
 
+def test_another_range_than_was_asked_for_is_refused(cdn: Cdn, shard: str) -> None:
+    cdn.shift = 3
+    with pytest.raises(RemoteError, match="bytes 5 to 10 were asked for, and 'bytes 8-9/20000' came"):
+        read(shard, 5, 10)
+
+
 def test_a_range_behind_the_end_is_an_error_and_one_across_it_is_short(shard: str) -> None:
     assert read(shard, 19_990, 20_010) == CONTENT[-10:]
     with pytest.raises(FormatError, match="ends before byte 20,001"):
@@ -179,10 +185,10 @@ def test_failures_of_hub_and_cdn_are_repeated(hub: Hub, cdn: Cdn, shard: str) ->
 def test_the_limit_of_requests_is_waited_for_and_is_no_outage(
     hub: Hub, cdn: Cdn, shard: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(object_reads, "DEADLINE_S", 0.5)
+    monkeypatch.setattr(object_reads, "DEADLINE_S", 2)
     cdn.one_range = True
     assert [read(shard, begin, begin + 9) for begin in (0, 1)] == [CONTENT[:9], CONTENT[1:10]]
-    hub.busy_until = time.monotonic() + 2
+    hub.busy_until = time.monotonic() + 4
     reads = [Read(shard, begin, begin + 9, lambda begin, content: None) for begin in range(20)]
     assert reads_of_process().start(reads).result() == [None] * 20
     # All requests that were sent before the first answer, and none after it.
