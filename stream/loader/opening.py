@@ -187,7 +187,7 @@ def load_loader(
 
 
 def _check_platform() -> None:
-    if sys.platform != "linux":
-        raise OSError(
-            f"batches are made in Linux's shared memory (memfd_create), and this is {sys.platform}; use Linux"
-        )
+    if sys.platform == "darwin":
+        _log.warning("macOS is for looking and small runs: it was tried on Linux only, without what macOS lacks")
+    elif sys.platform != "linux":
+        raise OSError(f"batches are made in shared memory of Linux or macOS, and this is {sys.platform}; use Linux")
