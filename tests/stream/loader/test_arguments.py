@@ -126,7 +126,9 @@ def test_a_list_of_datasets_is_a_mixture_of_equal_weights(root: Path) -> None:
         loader_of(root, ["arm", "hnad"])
 
 
-def test_a_system_without_shared_memory_is_one_sentence(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_shared_memory_is_one_sentence(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     loader_of(root).save(tmp_path / "loader.json")
     monkeypatch.setattr(sys, "platform", "win32")
     message = r"^batches are made in shared memory of Linux or macOS, and this is win32; use Linux$"
