@@ -32,7 +32,7 @@ OLDEST_TESTS += --ignore=tests/convert/source/lerobot/test_hub.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo docs dist test test-slow test-all test-oldest chaos soak corruption fuzz lint format bench \
+.PHONY: help venv demo docs dist test-dist test test-slow test-all test-oldest chaos soak corruption fuzz lint format bench \
 	bench-peers bench-convert bench-loader proof lock lock-oldest clean
 
 help: ## list the targets
@@ -103,6 +103,24 @@ dist: ## wheel and source distribution: dist/
 	@$(find_python); rm -rf build/packaging $(DIST)/pairstream-* && $$python -m venv build/packaging
 	build/packaging/bin/python -m pip install --quiet --disable-pip-version-check build
 	build/packaging/bin/pyproject-build --outdir $(DIST) .
+
+# Interpreters to install the wheel with; what is not there is left out.
+PYTHONS ?= python3.11 python3.12 python3.13
+EXTRAS ?= convert
+
+test-dist: dist ## install the wheel without constraints with each Python, and use it (PYTHONS=..., ARGS=--torch for the first)
+	@arguments='$(ARGS)'; tested=; \
+	for p in $(PYTHONS); do \
+		if ! $$p -c 'import venv' 2>/dev/null; then echo "$$p: not there, left out"; continue; fi; \
+		rm -rf build/packaging/smoke && $$p -m venv build/packaging/smoke || exit 1; \
+		bin=build/packaging/smoke/bin; \
+		if [ "$$arguments" = --torch ]; then $$bin/python -m pip install --quiet torch==2.13.0 || exit 1; fi; \
+		$$bin/python -m pip install --quiet --disable-pip-version-check "$$(ls $(DIST)/pairstream-*.whl)$(if $(EXTRAS),[$(EXTRAS)])" || exit 1; \
+		$$bin/python -m pip check || exit 1; \
+		rm -rf build/packaging/work && mkdir -p build/packaging/work; \
+		(cd build/packaging/work && ../smoke/bin/python $(CURDIR)/tests/smoke.py . $$arguments) || exit 1; \
+		arguments=; tested=yes; \
+	done; test -n "$$tested"
 
 # Beside .venv, whose libraries it takes, so that both loaders feed the same build of torch.
 $(PROOF)/lerobot/.installed: $(STAMP) examples/metaworld/lerobot.txt

@@ -5,7 +5,7 @@ import sys
 
 from stream.base.extras import missing
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _LIBRARIES = ("apache_beam", "cv2", "google_crc32c", "psutil", "tensorflow_datasets")
 

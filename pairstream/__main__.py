@@ -23,6 +23,7 @@ COMMANDS = {
     "replay": ("pairstream.replay.command", "show the batch of any step of a run"),
     "fetch": ("pairstream.fetch", "copy the shards and index of a mixture to this machine"),
     "label": ("pairstream.label", "add columns to the steps of a converted dataset"),
+    "publish": ("pairstream.publish.command", "upload a converted root to the Hugging Face Hub, with a dataset card"),
     "export": ("pairstream.export.command", "write episodes of a converted root as a LeRobot dataset"),
 }
 """Module with the function ``main`` of each command, and the purpose of the command."""

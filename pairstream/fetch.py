@@ -121,7 +121,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = command_parser(
         "fetch", description="Copy the shards and index of a mixture to this machine, and check them.", epilog=_EPILOG
     )
-    parser.add_argument("remote", metavar="REMOTE", help="a converted root: s3://, gs://, https://, or a folder")
+    parser.add_argument("remote", metavar="REMOTE", help="a converted root: s3://, gs://, https://, hf://, or a folder")
     parser.add_argument("local", metavar="LOCAL", help="folder of the copy")
     parser.add_argument("--mixture", required=True, help="a mixture (oxe29), a dataset, or a YAML file")
     parser.add_argument(

@@ -21,6 +21,7 @@ if __name__ == "__main__":
     # Before the slow imports: Ctrl-C is for the trainer, which then closes the connection.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
+from stream.base.machine import reopen
 from stream.batch.assemble import PendingBatch
 from stream.batch.maker import BatchMaker
 from stream.workers.protocol import Reply, Request, SlotWriter
@@ -39,7 +40,7 @@ def main(arguments: list[str]) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         # Opened again, as each worker needs a separate position in the file.
-        with open(f"/proc/self/fd/{setup_fd}", "rb") as file:
+        with reopen(setup_fd) as file:
             maker = BatchMaker(pickle.load(file))
         os.close(setup_fd)
         slots: dict[int, SlotWriter] = {}

@@ -53,7 +53,7 @@ LIBRARIES = {
     "nicegui": ("pairstream.browse",),
     "obstore": ("stream.storage.object_reads", "stream.storage.object_stores"),
     "rerun": ("pairstream.view.recording",),
-    "huggingface_hub": ("stream.storage.hub", "pairstream.export.command"),
+    "huggingface_hub": ("stream.storage.hub", "stream.storage.hub_store"),
     "tensorflow": (),
     "tensorflow_datasets": (),
     "apache_beam": (),

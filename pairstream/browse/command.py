@@ -17,7 +17,7 @@ from pairstream.browse.browsed_root import LOOPBACK, BrowsedRoot
 from pairstream.command import command_parser, needs_extra
 from stream.base.arguments import add_cache, interrupt_on_kill, run_command, whole_number
 from stream.base.errors import ArgumentError
-from stream.storage.remote import cached_root
+from stream.storage.cache_folder import cached_root
 
 _EPILOG = """\
 Pages: an overview; a dataset with its episodes, histograms and findings; an episode to play; a mixture; a step of a

@@ -22,9 +22,10 @@ from stream.base.errors import ArgumentError
 from stream.base.extras import missing
 from stream.base.progress import Progress
 from stream.format.index import find_episode
+from stream.storage.cache_folder import cached_root
 from stream.storage.files import new_folder
 from stream.storage.hub import SCHEME, hub_requests
-from stream.storage.remote import CachedRoot, RemoteError, cached_root
+from stream.storage.remote import CachedRoot, RemoteError
 
 _EPILOG = """\
 The dataset is a slice to look at and to share: it has one file of each kind. For training, load the root itself.

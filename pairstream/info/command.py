@@ -16,8 +16,8 @@ from stream.base.arguments import add_cache, run_command
 from stream.base.errors import ArgumentError, FormatError
 from stream.base.progress import human_bytes
 from stream.sample.filters import OPERATORS
+from stream.storage.cache_folder import cached_root
 from stream.storage.files import write_atomically
-from stream.storage.remote import cached_root
 
 _EPILOG = """\
 Samples are pairs in the layout `pairs`, and steps in the layout `frames`; a window leaves some steps out. An episode is

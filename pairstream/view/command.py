@@ -14,7 +14,7 @@ from stream.base.arguments import add_cache, run_command, whole_number
 from stream.base.errors import ArgumentError
 from stream.cache.in_place import open_catalog
 from stream.format.index import open_index
-from stream.storage.remote import cached_root
+from stream.storage.cache_folder import cached_root
 
 _EPILOG = """\
 The recording has the stored bytes of all cameras, action and state as stored and in canonical spaces, the instruction,

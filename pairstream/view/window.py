@@ -11,6 +11,7 @@ from stream.loader.open_mixture import OpenMixture
 from stream.loader.rank_plan import RankPlan
 from stream.loader.saved import SavedTransforms, read_saved
 from stream.order.reference import SampleRef
+from stream.storage.cache_folder import CacheLike
 
 
 class SampleWindow(NamedTuple):
@@ -39,7 +40,7 @@ def find_window(rank_plan: RankPlan, run_step: int, row: int) -> tuple[Tracks, S
 
 
 def open_run(
-    loader: str | Path, *, root: Any = None, cache: str | None = None, rank: int | None = None
+    loader: str | Path, *, root: Any = None, cache: CacheLike = None, rank: int | None = None
 ) -> tuple[RankPlan, SavedTransforms]:
     """Return the plan of a run's batches and the transforms of its ``loader.json``; a ``Loader`` would import Grain.
 

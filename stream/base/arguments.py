@@ -115,7 +115,9 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache",
         metavar="DIR:SIZE",
-        help="for s3://, gs:// and https://: folder for the data that were read, such as /tmp/oxe:9GB",
+        type=lambda text: False if text == "none" else text,
+        help="for s3://, gs://, https:// and hf://: folder for the data that were read, such as /tmp/oxe:9GB, or none "
+        "(default: PAIRSTREAM_CACHE, or ~/.cache/pairstream with half of the free space)",
     )
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import re
 import resource
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from stream.base.errors import LimitError
 
@@ -24,6 +27,34 @@ _LIMITS = {
 _V2 = ("memory.max", "memory.current", "inactive_file")
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 """Files with limit and use of a control group, and the key in ``memory.stat`` of memory the kernel frees on demand."""
+
+
+def anonymous_file(name: str) -> int:
+    """Return the descriptor of a new file without a name, in memory if the platform has such files."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name, os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile(prefix=name) as file:
+        return os.dup(file.fileno())
+
+
+def extend(descriptor: int, num_bytes: int) -> None:
+    """Extend a file, and allocate its bytes if the platform can: a missing page would end the process with SIGBUS."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, num_bytes)
+    else:
+        os.truncate(descriptor, max(num_bytes, os.fstat(descriptor).st_size))
+
+
+def reopen(descriptor: int, *, proc: Path = Path("/proc")) -> BinaryIO:
+    """Open an open file again, with a separate position; without ``/proc`` its content comes into memory."""
+    with contextlib.suppress(FileNotFoundError):
+        return open(proc / "self" / "fd" / str(descriptor), "rb")
+    return io.BytesIO(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
+
+
+def _affinity(process_id: int) -> int:
+    """Return the number of processors that a process may use, 0 if the platform does not say."""
+    return len(os.sched_getaffinity(process_id)) if hasattr(os, "sched_getaffinity") else 0
 
 
 def available_memory(*, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
@@ -83,7 +114,7 @@ def usable_processors(
     process's own affinity. A control group's quota is rounded down. ``environment`` has the ranks of this machine:
     ``LOCAL_WORLD_SIZE`` of ``torchrun``, or ``SLURM_STEP_TASKS_PER_NODE`` of ``srun``.
     """
-    own_processors = len(os.sched_getaffinity(0))
+    own_processors = _affinity(0) or os.cpu_count() or 1
     local_ranks, shared_processors = _local_ranks(environment)
     quotas = (_quota(folder, is_v2) for folder, is_v2 in own_groups("cpu", proc=proc, groups=groups))
     available = min([shared_processors or own_processors, *(quota for quota in quotas if quota is not None)])
@@ -96,7 +127,7 @@ def _local_ranks(environment: Mapping[str, str]) -> tuple[int, int]:
     if world_size.isdecimal() and int(world_size):
         try:
             # A rank may be bound to some processors; torchrun, its parent, has the processors of all ranks.
-            return int(world_size), len(os.sched_getaffinity(os.getppid()))
+            return int(world_size), _affinity(os.getppid())
         except OSError:
             return int(world_size), 0
     # "4(x2),3" is 4 tasks on each of two nodes, and 3 on the third.

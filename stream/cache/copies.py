@@ -44,6 +44,8 @@ from stream.format.names import (
 )
 from stream.label.commit import settle_labels
 from stream.storage.files import lock_folder, make_folder, write_atomically
+from stream.storage.hub import SCHEME, pin_commit
+from stream.storage.hub_folder import HubFolder
 from stream.storage.remote import LocalFolder, checked_url, is_remote
 from stream.storage.remote_folder import Folder, RemoteFolder
 
@@ -147,11 +149,14 @@ class DatasetCopy:
 
 def _open_source(root: str) -> Folder:
     if is_remote(root):
-        remote = RemoteFolder(checked_url(root))
+        url = pin_commit(checked_url(root))
+        remote = HubFolder(url) if url.startswith(SCHEME) else RemoteFolder(url)
         remote.check()
         return remote
     if not Path(root).is_dir():
-        raise ArgumentError(f"{root}: no such folder; expected a converted root: a folder, s3://, gs:// or https://")
+        raise ArgumentError(
+            f"{root}: no such folder; expected a converted root: a folder, s3://, gs://, https:// or hf://"
+        )
     return LocalFolder(Path(root))
 
 

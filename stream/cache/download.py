@@ -21,8 +21,6 @@ from stream.storage.files import make_folder, rename_durably
 from stream.storage.remote import RemoteError
 from stream.storage.remote_folder import Folder
 
-_CHUNK = 1 << 20
-"""Bytes of one request."""
 _AHEAD = 2
 """Ranges of a file that are read at the same time."""
 
@@ -121,8 +119,9 @@ def _check_size(file: Download, source_name: str) -> None:
 def _read_ahead(folder: Folder, source_name: str, num_bytes: int, readers: ThreadPoolExecutor) -> Iterator[bytes]:
     """Yield the content of a file in order, while the next ranges are being read."""
     pending_reads: deque[Future[bytes]] = deque()
-    for start in range(0, num_bytes, _CHUNK):
-        pending_reads.append(readers.submit(folder.read_range, source_name, start, min(num_bytes, start + _CHUNK)))
+    for start in range(0, num_bytes, folder.chunk_bytes):
+        stop = min(num_bytes, start + folder.chunk_bytes)
+        pending_reads.append(readers.submit(folder.read_range, source_name, start, stop))
         if len(pending_reads) == _AHEAD:
             yield pending_reads.popleft().result()
     while pending_reads:

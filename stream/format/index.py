@@ -303,6 +303,6 @@ def _read_cached(descriptor: int, chunk: memoryview, start: int) -> bool:
     """Read bytes of a file if the page cache holds all of them, and return whether it does."""
     try:
         return os.preadv(descriptor, [chunk], start, os.RWF_NOWAIT) == len(chunk)
-    except OSError:
-        # EAGAIN, or a file system without RWF_NOWAIT.
+    except (OSError, AttributeError):
+        # EAGAIN, or a file system or platform without RWF_NOWAIT.
         return False

@@ -22,7 +22,8 @@ from stream.loader.quiet_grain import grain
 from stream.loader.sample_spec import SampleSpec
 from stream.order.mixture import Mixture
 from stream.order.rows import Rows
-from stream.storage.remote import CachedRoot, cached_root
+from stream.storage.cache_folder import CacheLike, cached_root
+from stream.storage.remote import CachedRoot
 from stream.workers.source import Replacer, make_here
 
 Sample = dict[str, Any]
@@ -92,7 +93,7 @@ def samples(
     *,
     split: str = "train",
     on_error: str = "raise",
-    cache: str | Path | None = None,
+    cache: CacheLike = None,
     **options: Any,
 ) -> SamplesMapDataset:
     """Return single samples in the order of ``make_loader``, as a Grain ``MapDataset``: element k is sample k.
@@ -157,7 +158,7 @@ class SampleSource:
         mixture: str | Path | Mapping[str, Any],
         *,
         split: str = "train",
-        cache: str | Path | None = None,
+        cache: CacheLike = None,
         **options: Any,
     ) -> None:
         order_arguments = ("seed", "shuffle", "samples_per_episode", "num_epochs", "sample_weights")

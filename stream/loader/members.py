@@ -23,7 +23,9 @@ from stream.sample.select import Select
 from stream.sample.slot_layout import plan_slots, read_layout
 from stream.sample.slots import Slots
 from stream.sample.vector import Vector
-from stream.storage.remote import CachedRoot, cached_root, is_remote
+from stream.storage.cache_folder import cached_root
+from stream.storage.hub import pin_commit
+from stream.storage.remote import CachedRoot, checked_url, is_remote
 
 _log = logging.getLogger("stream")
 
@@ -38,7 +40,7 @@ def read_mixture_fields(root: str | Path | CachedRoot, mixture: Any, *, split: s
 def _member_root(member_root: str, catalog: Catalog) -> str | Path | CachedRoot:
     """Return the root of a member; a remote root shares the cache of the mixture's root."""
     if isinstance(catalog.location, CachedRoot) and is_remote(member_root):
-        return catalog.location.member(member_root)
+        return catalog.location.member(pin_commit(checked_url(member_root)))
     return cached_root(member_root, None)
 
 

@@ -21,7 +21,7 @@ from stream.sample.frames import Frames
 from stream.sample.select import Select
 from stream.sample.vector import Vector
 from stream.statistics.normalize import Normalize
-from stream.storage.remote import cached_root
+from stream.storage.cache_folder import CacheLike, cached_root
 
 _log = logging.getLogger("stream")
 _OVERRIDES = ("rank", "world_size", "num_workers", "transforms", "on_error", "num_steps", "decode")
@@ -53,15 +53,15 @@ def make_loader(
     transforms: Sequence[Any] = (),
     normalize: str | Mapping[str, Any] | Normalize | None = None,
     on_error: Literal["raise", "replace"] = "raise",
-    cache: str | Path | None = None,
+    cache: CacheLike = None,
 ) -> Loader:
     """Open a converted root and mix its datasets.
 
     >>> loader = make_loader("data/oxe", "oxe29", batch_size=64, frames=[-1, 0], action=16)  # doctest: +SKIP
 
     Args:
-        root: Folder that ``convert.run`` wrote or ``pairstream fetch`` copied; or ``s3://...``, ``gs://...`` or
-            ``https://...``, which is read in place.
+        root: Folder that ``convert.run`` wrote or ``pairstream fetch`` copied; or ``s3://...``, ``gs://...``,
+            ``https://...`` or ``hf://datasets/ORG/NAME@REVISION``, which is read in place.
         mixture: Name of a mixture (``oxe29``) or dataset, a list of datasets, a mapping of names to weights, or a YAML
             file. A weight is a number, ``"size"``, or ``{"size_power": p, "factor": f}``; 0 leaves the dataset out. A
             member may also be a mapping with ``dataset``, ``root``, ``weight``, ``split``, ``select``, ``frames``,
@@ -103,7 +103,8 @@ def make_loader(
         on_error: ``raise``, or ``replace`` an unreadable record by another of the same dataset.
         cache: Local folder for the parts of a remote root that were read, and a limit for its records:
             ``"DIR:200GB"``, or ``"DIR"`` without a limit. Loaders and ranks of a machine share it, and
-            ``pairstream fetch`` fills it.
+            ``pairstream fetch`` fills it. None is the folder of ``PAIRSTREAM_CACHE``, or ``~/.cache/pairstream``, with
+            half of the free space; False is a temporary folder that is removed when this process ends.
 
     Returns:
         The loader. It starts no workers yet.
@@ -142,7 +143,7 @@ def make_loader(
 
 
 def load_loader(
-    path: str | Path, *, root: str | Path | None = None, cache: str | Path | None = None, **overrides: Any
+    path: str | Path, *, root: str | Path | None = None, cache: CacheLike = None, **overrides: Any
 ) -> Loader:
     """Make the loader that a ``loader.json`` describes.
 
@@ -186,7 +187,7 @@ def load_loader(
 
 
 def _check_platform() -> None:
-    if sys.platform != "linux":
-        raise OSError(
-            f"batches are made in Linux's shared memory (memfd_create), and this is {sys.platform}; use Linux"
-        )
+    if sys.platform == "darwin":
+        _log.warning("macOS is for looking and small runs: it was tried on Linux only, without what macOS lacks")
+    elif sys.platform != "linux":
+        raise OSError(f"batches are made in shared memory of Linux or macOS, and this is {sys.platform}; use Linux")

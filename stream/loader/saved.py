@@ -23,7 +23,8 @@ from stream.sample.vector import Vector
 from stream.statistics.binding import bind_transforms
 from stream.statistics.deferred import DeferredNormalize
 from stream.statistics.normalize import Normalize
-from stream.storage.remote import CachedRoot, cached_root, is_remote
+from stream.storage.cache_folder import CacheLike, cached_root
+from stream.storage.remote import CachedRoot, is_remote
 
 _log = logging.getLogger("stream")
 _OBJECTS: dict[str, Any] = {"select": Select, "frames": Frames, "action": Vector, "state": Vector}
@@ -102,7 +103,7 @@ def read_saved(
     path: str | Path,
     *,
     root: str | Path | CachedRoot | None = None,
-    cache: str | Path | None = None,
+    cache: CacheLike = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> tuple[OpenMixture, RunConfig, SavedTransforms]:
     """Open the mixture and the settings of a ``loader.json``, with its normalisation; also return its transforms.
@@ -145,6 +146,9 @@ def read_saved(
 
 def _encode_member(member: Member, dataset: Dataset, weights: Sequence[float]) -> dict[str, Any]:
     root = member.root and (member.root if is_remote(member.root) else os.path.abspath(member.root))
+    if root and dataset.remote is not None:
+        # With the commit that a branch of the Hub named when the member was opened.
+        root = dataset.remote.url.rsplit("/", 2)[0]
     return {
         "name": dataset.name,
         "dataset": f"{member.dataset.partition(':')[0]}:{dataset.version}",

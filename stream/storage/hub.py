@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import NamedTuple, Self
+from urllib.parse import quote, unquote
 
 from stream.base.extras import missing
 from stream.storage.remote import RemoteError
@@ -13,6 +17,75 @@ SCHEME = "hf://datasets/"
 _LOG_IN = "set HF_TOKEN or run `hf auth login`"
 _RETRIED = (408, 429)
 """Answers of 4xx after which the same request may succeed."""
+_ADDRESS = re.compile(
+    r"hf://datasets/(?P<name>[A-Za-z0-9][\w.-]*/[\w.-]+)"
+    r"(?:@(?P<revision>refs/(?:convert|pr)/[^/@]+|[^/@]+))?(?:/(?P<path>[^@]*))?",
+    re.ASCII,
+)
+_COMMIT = re.compile("[0-9a-f]{40}")
+
+
+class HubAddress(NamedTuple):
+    """Parts of ``hf://datasets/ORG/NAME@REVISION/PATH``.
+
+    Attributes:
+        name: ``ORG/NAME``.
+        revision: Branch, tag or commit, empty for the default branch; a slash in it may be written as ``%2F``.
+        path: Folder or file in the dataset, empty for all of it.
+    """
+
+    name: str
+    revision: str
+    path: str
+
+    @classmethod
+    def of(cls, url: str) -> Self:
+        """Return the parts of an address; raise RemoteError if it is another one."""
+        address = _ADDRESS.fullmatch(url.rstrip("/"))
+        if address is None:
+            remedy = "; a bucket of the Hub is read through its S3 gateway, see docs/object-stores.md"
+            hint = remedy if url.startswith("hf://buckets/") else ""
+            raise RemoteError(f"{url}: expected {SCHEME}ORG/NAME[@REVISION][/FOLDER]{hint}", refused=True)
+        return cls(address["name"], unquote(address["revision"] or ""), (address["path"] or "").strip("/"))
+
+    def __str__(self) -> str:
+        revision = f"@{quote(self.revision, safe='')}" if self.revision else ""
+        return f"{SCHEME}{self.name}{revision}" + (f"/{self.path}" if self.path else "")
+
+
+def pin_commit(url: str) -> str:
+    """Return an address with the commit that its branch or tag names now; any other address stays as it is.
+
+    Raises:
+        RemoteError: There is no such dataset or revision, no access, or no answer.
+    """
+    if not url.startswith("hf://"):
+        return url
+    address = HubAddress.of(url)
+    if _COMMIT.fullmatch(address.revision):
+        return url
+    with hub_requests(url, done="read"):
+        from huggingface_hub import HfApi
+
+        commit = HfApi().dataset_info(address.name, revision=address.revision or "main", expand=["sha"]).sha
+    if commit is None:
+        raise RemoteError(f"{url}: the Hub names no commit of it; give one as @COMMIT", refused=True)
+    return str(address._replace(revision=commit))
+
+
+@lru_cache(8)
+def list_tree(dataset_name: str, commit: str) -> Mapping[str, Mapping[str, int]]:
+    """Return the sizes of all files of a dataset at a commit, by folder and name."""
+    sizes_by_folder: dict[str, dict[str, int]] = {}
+    with hub_requests(f"{SCHEME}{dataset_name}@{commit}", done="listed"):
+        from huggingface_hub import HfApi
+        from huggingface_hub.hf_api import RepoFile
+
+        for entry in HfApi().list_repo_tree(dataset_name, recursive=True, repo_type="dataset", revision=commit):
+            if isinstance(entry, RepoFile):
+                folder, _, file_name = entry.path.rpartition("/")
+                sizes_by_folder.setdefault(folder, {})[file_name] = entry.size
+    return sizes_by_folder
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from stream.base.errors import FormatError, StreamError
 from stream.base.extras import missing
 from stream.storage.object_stores import locate
-from stream.storage.remote import RemoteError, Traffic, explain, is_final
+from stream.storage.remote import BusyError, RemoteError, Traffic, explain, is_final
 
 _IN_FLIGHT = 64
 """Requests of one process at the same time."""
@@ -31,6 +31,7 @@ _PAUSE_S = (0.02, 2.0)
 """First and longest pause after a request that failed; each is twice the one before."""
 DEADLINE_S, OPENING_S = 100, 10
 """Seconds for which a request is repeated, while training runs and when a root is opened."""
+_HUB_WINDOW_S = 300
 _LOOK_S = 0.005
 """Seconds between two looks at a range that another process reads."""
 _LEAVE_S = 0.1
@@ -101,21 +102,29 @@ class ObjectReads:
 
         Args:
             send: Sends the request, and returns its answer.
-            left: Returns the seconds until the deadline, which may move.
+            left: Returns the seconds until the deadline, which may move; ``BusyError`` moves it by its pause.
             late_s: Seconds after which the same request is sent a second time; the first answer counts.
         """
         last_error: Exception | None = None
-        pause_s = _PAUSE_S[0]
-        while left() > 0:
+        pause_s, asked_s = _PAUSE_S[0], 0.0
+
+        def seconds_left() -> float:
+            # Pauses that the store asks for are no outage.
+            return left() + asked_s
+
+        while seconds_left() > 0:
             try:
-                return await self._first_answer(send, left, late_s)
+                return await self._first_answer(send, seconds_left, late_s)
             except Exception as error:
                 if is_final(error):
                     raise
                 # A request that the deadline ended has no reason of its own.
-                last_error = error if left() > 0 else last_error or error
+                last_error = error if seconds_left() > 0 else last_error or error
+                if isinstance(error, BusyError) and error.pause_s:
+                    asked_s += error.pause_s
+                    await asyncio.sleep(error.pause_s)
             # Requests that failed together are not repeated together.
-            await asyncio.sleep(min(pause_s * random.uniform(0.5, 1), max(0, left())))
+            await asyncio.sleep(min(pause_s * random.uniform(0.5, 1), max(0, seconds_left())))
             pause_s = min(2 * pause_s, _PAUSE_S[1])
         raise last_error or TimeoutError()
 
@@ -234,8 +243,11 @@ class ObjectReads:
         while claim is not None and not (is_claimed := claim(begin, end, take=True)):
             if is_claimed is None:
                 return None
-            if self._left(asked_at) <= 0:
-                reason = f"another process of this machine reads it for {DEADLINE_S} seconds; end that one if it hangs"
+            # A process that reads from the Hub may wait for the next window of its limit.
+            wait_s = _HUB_WINDOW_S if read.url.startswith("hf://") else 0
+            if self._left(asked_at) + wait_s <= 0:
+                seconds = DEADLINE_S + wait_s
+                reason = f"another process of this machine reads it for {seconds} seconds; end that one if it hangs"
                 return RemoteError(f"{read}: cannot be read: {reason}")
             await asyncio.sleep(_LOOK_S)
         try:
@@ -248,13 +260,11 @@ class ObjectReads:
         return None
 
     async def _read(self, read: Read, asked_at: float, late_s: float | None = None) -> memoryview:
-        from obstore import get_range_async
-
         traffic = read.traffic or Traffic()
 
         def send() -> Awaitable[Any]:
             traffic.requests += 1
-            return get_range_async(store, object_key, start=read.begin, end=read.end)
+            return store.get_range_async(object_key, start=read.begin, end=read.end)
 
         async with self._slots:
             sent_at, usual_late_s = self._loop.time(), min(_LATE_S[1], max(_LATE_S[0], 2 * self._usual_s))

@@ -39,13 +39,17 @@ def locate(url: str) -> tuple[Any, str]:
 
 @cache
 def open_store(scheme: str, bucket: str, *, timeout_s: float = _TIMEOUT_S, repeats: int = 0) -> Any:
-    """Return a store of obstore.
+    """Return a store of obstore, or the Hub with the same methods.
 
     Args:
         bucket: Bucket, or host and port.
         timeout_s: Seconds that one request may take.
         repeats: Retries of obstore, for parts of an object; ``ObjectReads.repeat`` retries all other requests better.
     """
+    if scheme == "hf":
+        from stream.storage.hub_store import HubStore
+
+        return HubStore(timeout_s=timeout_s)
     from obstore.store import GCSStore, HTTPStore, S3Store
 
     store_options: dict[str, Any] = {

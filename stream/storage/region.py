@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _MAP_FIXED = 0x10
 _MADV_POPULATE_READ = 22
+_CAN_POPULATE = sys.platform == "linux"
 _CHUNK = 64 << 20
 """Bytes mapped at a time; fewer are left to page faults."""
 _PAUSE_S = 0.5
@@ -61,6 +63,8 @@ class Region:
         # By default the kernel reads 128 kB for each of the numbers of a batch.
         _libc.madvise(self._bytes.ctypes.data, len(self._bytes), mmap.MADV_RANDOM)
         available = available_memory()
+        if not _CAN_POPULATE:
+            return
         if available is None or num_bytes < available // 2:
             threading.Thread(target=self._map_pages, args=(spans,), name="stream-map", daemon=True).start()
 

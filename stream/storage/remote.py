@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from stream.base.errors import ArgumentError, StreamError
 
 MEMBERS = ".members"
-"""Folder of a cache with the members of a mixture that have another root."""
+"""Folder of a cache with the roots that share it: members with another root, and all roots of the default cache."""
 _NO_CREDENTIALS = re.compile("(NoCredentials|DefaultCredentials|Refresh|Unauthenticated)Error|ProfileNotFound")
+_REVISION = re.compile(r"^(hf://datasets/[^/@]+/[^/@]+)@")
 _REMOTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(/|$)")
 
 
@@ -25,6 +26,14 @@ class RemoteError(StreamError):
     def __init__(self, message: str, *, refused: bool = False) -> None:
         super().__init__(message)
         self.refused = refused
+
+
+class BusyError(Exception):
+    """A request that a store asks to send again, not before ``pause_s`` seconds have passed."""
+
+    def __init__(self, message: str, *, pause_s: float = 0) -> None:
+        super().__init__(message)
+        self.pause_s = pause_s
 
 
 @dataclass
@@ -69,7 +78,7 @@ class CachedRoot:
         url: Address, or the local folder.
         cache: Local folder of the index, and of the records that were read.
         most: Largest number of bytes of records in the cache, None for no bound.
-        below: Folder below the cache, for a member with another root.
+        below: Folder below the cache, if several roots share it.
     """
 
     url: str
@@ -96,59 +105,23 @@ class CachedRoot:
         """Return the root of a member of a mixture; the same dataset of another root has a separate folder."""
         if (url := checked_url(url)) == self.url:
             return self
-        folder_name = re.sub(r"[^A-Za-z0-9.-]+", "-", url)[:60]
-        return replace(self, url=url, below=f"{MEMBERS}/{folder_name}-{hashlib.sha256(url.encode()).hexdigest()[:8]}")
+        return replace(self, url=url, below=folder_of(url))
+
+
+def folder_of(url: str) -> str:
+    """Return the folder of a root below a cache that several roots share."""
+    folder_name = re.sub(r"[^A-Za-z0-9.-]+", "-", url)[:60]
+    return f"{MEMBERS}/{folder_name}-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
 
 
 def checked_url(address: str | Path) -> str:
     """Return an address as a URL; raise ArgumentError if it has a name, key or query in it."""
     # A Path has lost one slash.
     url = re.sub(r":/+", "://", str(address), count=1).rstrip("/")
-    if re.search(r"[@?#]", url):
+    if re.search(r"[@?#]", _REVISION.sub(r"\1", url)):
         scheme = url.partition("://")[0]
         raise ArgumentError(f"{scheme}://...: has a name, key or query in it; give only the address")
     return url
-
-
-def cached_root(
-    root: str | Path | CachedRoot, cache: str | Path | None, *, has_members: bool = True
-) -> str | Path | CachedRoot:
-    """Return the root of a loader: a ``CachedRoot`` if it is an address, or there is a cache for members.
-
-    Args:
-        cache: ``DIR`` or ``DIR:200GB`` (KB to TB).
-        has_members: Whether members of a mixture with separate roots may need the cache of a local root.
-
-    Raises:
-        ArgumentError: The address has no cache, or the cache no address; or either cannot be used.
-
-    >>> cached_root("s3://bucket/oxe/", "/scratch/oxe:200GB")
-    CachedRoot(url='s3://bucket/oxe', cache=PosixPath('/scratch/oxe'), most=200000000000, below='')
-    """
-    if isinstance(root, CachedRoot) or not isinstance(root, str | Path):
-        return root
-    is_local = not is_remote(root)
-    if is_local and cache is None:
-        return root
-    if is_local and not has_members:
-        raise ArgumentError(f"cache={str(cache)!r:.200} is for roots like s3://BUCKET/...; leave it out for {root}")
-    url = str(Path(root).absolute()) if is_local else checked_url(root)
-    if cache is None:
-        raise ArgumentError(
-            f"{url}: to read it in place, name a local folder for what was read, and a bound: "
-            "cache='/scratch/oxe:200GB' (--cache for a command); or copy what a mixture needs with "
-            f"`pairstream fetch {url} LOCAL --mixture MIXTURE`, and open LOCAL"
-        )
-    expected = "expected a local folder, with a bound such as /scratch/oxe:200GB"
-    if not isinstance(cache, str | Path):
-        raise ArgumentError(f"cache={cache!r:.100}; {expected}")
-    folder, max_bytes = str(cache), None
-    if bound := re.fullmatch(r"(.+):([0-9]+(?:\.[0-9]+)?)\s*([KMGT])B?", folder, re.IGNORECASE):
-        folder, amount, prefix = bound.groups()
-        max_bytes = int(float(amount) * 1000 ** (1 + "KMGT".index(prefix.upper())))
-    if is_remote(folder) or not folder.strip() or (":" in folder and bound is None) or max_bytes == 0:
-        raise ArgumentError(f"cache={str(cache)!r:.200}; {expected}")
-    return CachedRoot(url, Path(os.path.expanduser(folder)).absolute(), max_bytes)
 
 
 @dataclass(frozen=True)
@@ -156,6 +129,8 @@ class LocalFolder:
     """A local or mounted folder, with the reading methods of ``RemoteFolder``."""
 
     path: Path
+    chunk_bytes: ClassVar[int] = 1 << 20
+    """Bytes to read at a time from a large file."""
 
     def __str__(self) -> str:
         return str(self.path)

@@ -38,7 +38,9 @@ class RemoteFolder:
         "s3": "s3://BUCKET/...",
         "gs": "gs://BUCKET/...",
         **dict.fromkeys(_WEB, "https://HOST/..."),
+        "hf": "hf://datasets/ORG/NAME",
     }
+    chunk_bytes: ClassVar[int] = 1 << 20
     deadline_s: ClassVar[float] = OPENING_S
     timeout_s: ClassVar[float] = 0.8 * OPENING_S
 

@@ -15,6 +15,7 @@ from multiprocessing.reduction import send_handle
 import cloudpickle
 
 from stream.base.errors import WorkerError
+from stream.base.machine import anonymous_file
 from stream.batch.maker import Setup
 from stream.workers.protocol import Reply, Request
 from stream.workers.ring import Slot
@@ -108,7 +109,7 @@ class WorkerPool:
         self.lost: WorkerError | None = None
         # Kept, as registering hundreds of connections again for each batch would cost the trainer most of its time.
         self._selector = selectors.DefaultSelector()
-        setup_fd = os.memfd_create("stream-setup", os.MFD_CLOEXEC)
+        setup_fd = anonymous_file("stream-setup")
         try:
             with open(setup_fd, "wb", closefd=False) as setup_file:
                 setup_file.write(cloudpickle.dumps(setup))

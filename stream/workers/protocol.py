@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stream.base.errors import FormatError, RecordError, RingError, StreamError
-from stream.base.machine import available_memory
+from stream.base.machine import available_memory, extend
 from stream.batch.assemble import PendingBatch, Timings
 from stream.batch.layout import Layout, aligned
 from stream.batch.maker import BatchMaker
@@ -164,5 +164,5 @@ class SlotWriter:
         if available is not None and needed - len(self._memory) > available:
             # Checked first: the kernel would end the process instead of refusing the memory.
             raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-        os.posix_fallocate(self._fd, 0, needed)
+        extend(self._fd, needed)
         self._map()

@@ -1,6 +1,6 @@
 """A ring of slots: shared memory that is allocated once and reused for many batches.
 
-A slot is anonymous memory (``memfd_create``). It has no name, so no process can leave it behind, and Docker's limit on
+A slot is anonymous memory (``memfd_create``; on macOS a file without a name). It has no name, so no process can leave it behind, and Docker's limit on
 /dev/shm does not apply. New memory for every batch would cost many page faults. A slot is free again when the last
 array, view or tensor over it is gone; if the caller keeps all batches, the ring grows.
 """
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from stream.base.errors import RingError
-from stream.base.machine import available_memory
+from stream.base.machine import anonymous_file, available_memory, extend
 
 _REMEDY = "take a smaller batch_size, fewer num_workers or a smaller prefetch"
 
@@ -35,9 +35,8 @@ class Slot:
         self.unlock: Callable[[], None] | None = None
         self.fd = -1
         try:
-            self.fd = os.memfd_create("stream-slot", os.MFD_CLOEXEC)
-            # Allocated now: a missing page would end the process with SIGBUS later.
-            os.posix_fallocate(self.fd, 0, size)
+            self.fd = anonymous_file("stream-slot")
+            extend(self.fd, size)
             self.map = mmap.mmap(self.fd, size)
         except OSError as error:
             if self.fd >= 0:

@@ -20,6 +20,11 @@ def test_the_first_lines(oxe_root: Path) -> None:
     assert [len(names["refs"]), names["batch"]["sample"][0]] == [64, 51_234 * 64]
 
 
+def test_the_import_of_an_installation(oxe_root: Path) -> None:
+    batch = run_block(block_with(oxe_root, "frames=ps.Frames([0])"), {})["batch"]
+    assert batch["frames"].shape[:2] == (64, 1) and batch["action"].shape[:2] == (64, 16)
+
+
 def test_the_dimensions_of_an_action(oxe_root: Path) -> None:
     code = block_with(oxe_root, 'action_names["bridge"]')
     names = run_block(code, {"make_loader": make_loader})

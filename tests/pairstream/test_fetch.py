@@ -371,12 +371,6 @@ def test_a_full_disk_is_one_error(root: Path, local: Path, assert_refused: Refus
         subprocess.run(["umount", local], check=True)
 
 
-def test_an_address_given_to_the_loader_names_the_command(tmp_path: Path) -> None:
-    for root in ("s3://bucket/oxe", Path("gs://bucket/oxe")):
-        with pytest.raises(ArgumentError, match=r"pairstream fetch \w\w:/+bucket/oxe LOCAL --mixture MIXTURE"):
-            make_loader(root, "oxe29", batch_size=4)
-
-
 def test_part_of_a_dataset_is_not_for_verify(root: Path, local: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fetch(root, local, split="train[:4]") == 0
     capsys.readouterr()

@@ -21,7 +21,8 @@ from stream import Select, add_labels, digest, load_loader, make_loader, remove_
 from stream.base.errors import ArgumentError, FormatError, RecordError, StreamError
 from stream.cache.quota import CacheQuota
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME
-from stream.storage.remote import RemoteError, cached_root
+from stream.storage.cache_folder import cached_root
+from stream.storage.remote import RemoteError
 from tests.documentation.blocks import python_blocks
 from tests.fixtures.command import run, start, wait_until
 from tests.fixtures.object_stores import Store, object_store, seen_through, unreliable, upload_tree, web_server
@@ -346,7 +347,7 @@ def test_a_web_server_without_a_list_is_told_how_to_make_one(tmp_path: Path, cac
 @pytest.mark.parametrize(
     ("root", "cache", "text"),
     [
-        ("s3://bucket/oxe", None, r"s3://bucket/oxe: to read it in place, name .* cache='/scratch/oxe:200GB'"),
+        ("hf://datasets/org/oxe@main?x", None, r"hf://...: has a name, key or query in it"),
         ("s3://bucket/oxe", "/tmp/x:lots", r"cache='/tmp/x:lots'; expected a local folder, with a bound"),
         ("s3://bucket/oxe", "s3://other:1GB", r"cache='s3://other:1GB'; expected a local folder"),
         ("s3://bucket/oxe", "/tmp/x:0GB", r"cache='/tmp/x:0GB'; expected"),

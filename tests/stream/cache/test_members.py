@@ -56,11 +56,9 @@ def test_the_same_dataset_of_several_roots_is_in_one_mixture(
     assert not sum(path.stat().st_blocks for path in held)
 
 
-def test_a_bucket_without_a_cache_and_a_cache_that_nothing_can_use_are_refused(
-    bucket: str, small_root: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+def test_an_address_with_a_key_and_a_cache_that_nothing_can_use_are_refused(
+    small_root: Path, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(ArgumentError, match=f"{bucket}: to read it in place, name a local folder"):
-        make_loader(small_root, mixture(bucket), **OPTIONS)
     with pytest.raises(ArgumentError, match="has a name, key or query in it"):
         make_loader(small_root, mixture("s3://key@bucket/oxe"), **OPTIONS, cache=cache)
     for command in (

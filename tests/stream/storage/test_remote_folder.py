@@ -203,7 +203,10 @@ def test_an_endpoint_that_is_no_address_is_said(scheme: str, endpoint: str, monk
 def test_an_address_of_another_kind_names_those_that_are_taken(url: str) -> None:
     with pytest.raises(RemoteError) as caught:
         RemoteFolder(url)
-    assert str(caught.value) == f"{url}: expected a folder, s3://BUCKET/..., gs://BUCKET/... or https://HOST/..."
+    assert (
+        str(caught.value)
+        == f"{url}: expected a folder, s3://BUCKET/..., gs://BUCKET/..., https://HOST/... or hf://datasets/ORG/NAME"
+    )
     assert caught.value.refused
 
 

@@ -1,0 +1,1 @@
+"""Upload of a converted root to the Hugging Face Hub, with a dataset card."""
