@@ -46,7 +46,7 @@ demo: $(STAMP) ## make a small sample of all 29 datasets, convert it in both lay
 	$(BIN)/python -m convert.run --datasets oxe29 --source $(DEMO)/source --output $(DEMO)/frames --layout frames \
 		--cameras all
 	$(BIN)/pairstream verify $(DEMO)/oxe
-	test -f $(DEMO)/run/checkpoint.pt || $(BIN)/python examples/train_torch.py --root $(DEMO)/oxe --steps 40 --every 10 \
+	test -f $(DEMO)/run/checkpoint.pt || $(BIN)/python examples/train_latent_action.py --root $(DEMO)/oxe --steps 40 --every 10 \
 		--batch-size 16 --out $(DEMO)/run
 	$(BIN)/pairstream replay --loader $(DEMO)/run/loader.json --step 12 --out $(DEMO)/replay
 	@printf '%s\n' '' 'Look at it:' \
