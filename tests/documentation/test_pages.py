@@ -11,7 +11,9 @@ import pytest
 from tests.documentation.blocks import PAGES, python_blocks
 from tests.fixtures.command import REPOSITORY
 
-MOST_LINES = {"README.md": 210, "CONTRIBUTING.md": 120}
+MOST_LINES = {"README.md": 90, "CONTRIBUTING.md": 120}
+MOST_WORDS = 800
+FIRST_INSTALL = 15
 
 
 def _anchors(page: Path) -> set[str]:
@@ -56,3 +58,10 @@ def test_every_page_is_in_the_site() -> None:
 @pytest.mark.parametrize("page", MOST_LINES)
 def test_the_first_pages_stay_short(page: str) -> None:
     assert len((REPOSITORY / page).read_text().splitlines()) <= MOST_LINES[page]
+
+
+def test_the_readme_is_read_in_a_minute() -> None:
+    text = (REPOSITORY / "README.md").read_text()
+    assert len(text.split()) <= MOST_WORDS
+    assert "pip install" in "".join(text.splitlines()[:FIRST_INSTALL])
+    assert text.count("![") == 1

@@ -1,4 +1,4 @@
-"""The examples: single files that one copies. As commands they learn, stop at Ctrl-C with a checkpoint, and continue."""
+"""The examples, single files to copy: as commands they learn, stop at Ctrl-C with a checkpoint, and continue."""
 
 from __future__ import annotations
 
