@@ -85,7 +85,9 @@ format: $(STAMP) ## put the sources into the shape that lint asks for
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
 
-docs: $(SITE)/index.html ## README, CONTRIBUTING and docs/ as a site: build/site/index.html (a dead link is an error)
+docs: $(SITE)/index.html ## README, CONTRIBUTING and docs/ as a site with search: http://127.0.0.1:8000 until Ctrl-C (ARGS=8001)
+	@echo "http://127.0.0.1:$(or $(ARGS),8000)/"
+	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory $(SITE) $(or $(ARGS),8000)
 
 $(VENV)/.docs: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[docs]'

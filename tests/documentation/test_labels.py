@@ -28,4 +28,3 @@ def test_from_a_value_model_to_a_filtered_batch(root: Path) -> None:
     batch = run_block(block_with(root, "value_model(batch)"), {"value_model": advantage})["batch"]
     assert (batch["advantage"] == 1.5).all() and batch["advantage_mask"].all()
     assert (batch["step"] % 3 == 0).all()
-
