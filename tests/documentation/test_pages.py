@@ -10,6 +10,7 @@ import pytest
 
 from tests.documentation.blocks import PAGES, python_blocks
 from tests.fixtures.command import REPOSITORY
+from tests.test_architecture import own_imports
 
 MOST_LINES = {"README.md": 90, "CONTRIBUTING.md": 120}
 MOST_WORDS = 800
@@ -44,6 +45,23 @@ def test_the_diagrams_are_those_that_the_command_draws() -> None:
     drawn = runpy.run_path(str(REPOSITORY / "docs/diagrams.py"))["DIAGRAMS"]
     files = {path.name: path.read_text() for path in (REPOSITORY / "docs").glob("diagram-*.svg")}
     assert files == {f"diagram-{name}.svg": draw().svg() for name, draw in drawn.items()}
+
+
+@pytest.mark.parametrize("program", ["stream", "convert"])
+def test_imports_go_down_in_the_drawing_of_packages(program: str) -> None:
+    drawn = runpy.run_path(str(REPOSITORY / "docs/diagrams.py"))
+    rows = [packages.split() for packages, _ in drawn[f"_{program.upper()}_ROWS"]]
+    row_of = {package: row for row, packages in enumerate(rows) for package in packages}
+    folders = {path.parent.name for path in (REPOSITORY / program).glob("*/__init__.py")}
+    assert folders - {"configs"} == row_of.keys() - {"beam_jobs"}
+    upward = []
+    for module, imported in own_imports().items():
+        package = module.split(".")[1] if module.startswith(f"{program}.") else module.split(".")[0]
+        for name in imported:
+            other = name.split(".")[1] if name.startswith(f"{program}.") else ""
+            if package in row_of and other in row_of and package != other and row_of[other] <= row_of[package]:
+                upward.append(f"{module} imports {name}")
+    assert upward == []
 
 
 def test_no_diagram_needs_a_script_of_another_server() -> None:
