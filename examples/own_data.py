@@ -47,7 +47,7 @@ def record(folder: Path, count: int = 20, steps: int = 24) -> None:
         for frame, position in zip(front, state[:-1], strict=True):
             for channel, (x, y) in enumerate((position.astype(int), target.astype(int))):
                 frame[y - 1 : y + 2, x - 1 : x + 2, channel] = 255
-        arrays = {"front": front, "state": state[:-1], "action": np.diff(state, axis=0)}
+        arrays: dict[str, Any] = {"front": front, "state": state[:-1], "action": np.diff(state, axis=0)}
         np.savez(folder / f"{number:03d}.npz", **arrays, instruction="Move to the green dot.")
 
 

@@ -70,8 +70,8 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=type(default), default=default, help=f"default: {default}")
     args = parser.parse_args()
     device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
-    alone = {} if "WORLD_SIZE" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
-    dist.init_process_group(**alone)  # of one process without torchrun or train.sbatch
+    alone: dict[str, Any] = {"store": dist.HashStore(), "rank": 0, "world_size": 1}  # type: ignore[attr-defined]
+    dist.init_process_group(**{} if "WORLD_SIZE" in os.environ else alone)  # torchrun and train.sbatch set it
     torch.manual_seed(args.seed)
     torch.use_deterministic_algorithms(True)
     settings = {name: getattr(args, name) for name in ("batch_size", "num_workers", "seed", "cache")}
