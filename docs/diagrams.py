@@ -84,8 +84,8 @@ class Drawing:
 def draw_programs() -> Drawing:
     """Draw the programs and the root between them."""
     drawing = Drawing(1040, 390)
-    drawing.group(190, 20, 520, 150, "convert: once, on any Beam runner")
-    drawing.group(190, 175, 845, 315, "stream and pairstream: every run")
+    drawing.group(190, 20, 520, 150, "once, on any Beam runner")
+    drawing.group(190, 175, 845, 315, "every run")
     drawing.box("source", 95, 90, "RLDS, LeRobot,\nyour own files", "store", 150)
     drawing.box("shard", 277, 90, "a source shard:\nepisodes, records")
     drawing.box("merge", 433, 90, "a split: parts\nof the index")
