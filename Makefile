@@ -46,7 +46,7 @@ demo: $(STAMP) ## make a small sample of all 29 datasets, convert it in both lay
 	$(BIN)/python -m convert.run --datasets oxe29 --source $(DEMO)/source --output $(DEMO)/frames --layout frames \
 		--cameras all
 	$(BIN)/pairstream verify $(DEMO)/oxe
-	test -f $(DEMO)/run/checkpoint.pt || $(BIN)/python examples/train_torch.py --root $(DEMO)/oxe --steps 40 --every 10 \
+	test -f $(DEMO)/run/checkpoint.pt || $(BIN)/python examples/train_latent_action.py --root $(DEMO)/oxe --steps 40 --every 10 \
 		--batch-size 16 --out $(DEMO)/run
 	$(BIN)/pairstream replay --loader $(DEMO)/run/loader.json --step 12 --out $(DEMO)/replay
 	@printf '%s\n' '' 'Look at it:' \
@@ -85,7 +85,9 @@ format: $(STAMP) ## put the sources into the shape that lint asks for
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
 
-docs: $(SITE)/index.html ## README, CONTRIBUTING and docs/ as a site: build/site/index.html (a dead link is an error)
+docs: $(SITE)/index.html ## README, CONTRIBUTING and docs/ as a site with search: http://127.0.0.1:8000 until Ctrl-C (ARGS=8001)
+	@echo "http://127.0.0.1:$(or $(ARGS),8000)/"
+	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory $(SITE) $(or $(ARGS),8000)
 
 $(VENV)/.docs: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[docs]'

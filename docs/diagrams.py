@@ -13,6 +13,7 @@ _WIDTH, _HEIGHT, _LINE = 136, 46, 15
 _INK, _FAINT = "#1f2937", "#6b7280"
 _FILLS = {"step": "#eef2ff", "store": "#ecfdf5", "user": "#fff7ed", "group": "#f9fafb"}
 _STROKES = {"step": "#6366f1", "store": "#10b981", "user": "#f59e0b", "group": "#d1d5db"}
+_DASHES = ' stroke-dasharray="5 4"'
 _HEAD = (
     '<defs><marker id="tip" viewBox="0 0 8 8" refX="7.5" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
     f'<path d="M0 0 8 4 0 8z" fill="{_FAINT}"/></marker></defs>'
@@ -54,7 +55,7 @@ class Drawing:
 
     def line(self, x1: float, y1: float, x2: float, y2: float, *, dashed: bool = False, tip: bool = True) -> None:
         """Add a line, with a tip at its end."""
-        more = ' stroke-dasharray="5 4"' if dashed else ""
+        more = _DASHES if dashed else ""
         more += ' marker-end="url(#tip)"' if tip else ""
         self.parts.append(f'<path d="M{x1:.1f} {y1:.1f} L{x2:.1f} {y2:.1f}" stroke="{_FAINT}" fill="none"{more}/>')
 
@@ -83,8 +84,8 @@ class Drawing:
 def draw_programs() -> Drawing:
     """Draw the programs and the root between them."""
     drawing = Drawing(1040, 390)
-    drawing.group(190, 20, 520, 150, "convert: once, on any Beam runner")
-    drawing.group(190, 175, 845, 315, "stream and pairstream: every run")
+    drawing.group(190, 20, 520, 150, "once, on any Beam runner")
+    drawing.group(190, 175, 845, 315, "every run")
     drawing.box("source", 95, 90, "RLDS, LeRobot,\nyour own files", "store", 150)
     drawing.box("shard", 277, 90, "a source shard:\nepisodes, records")
     drawing.box("merge", 433, 90, "a split: parts\nof the index")
@@ -134,56 +135,50 @@ def draw_batch() -> Drawing:
     return drawing
 
 
+_STREAM_ROWS = (
+    ("frameworks", "PyTorch, Lightning, JAX, Grain"),
+    ("adapters", "batches of public trainers"),
+    ("loader", "make_loader, states, the log of a run"),
+    ("workers statistics", "processes; normalisation"),
+    ("batch", "from rows to arrays: look up, decode"),
+    ("order cache", "the order of samples; remote roots"),
+    ("sample label", "Frames, Vector, Select; added columns"),
+    ("format", "records, manifest, tables"),
+    ("storage", "files, object stores, web servers"),
+    ("base", "errors, arguments, random numbers"),
+)
+_CONVERT_ROWS = (
+    ("run doctor", "the command; odd data?"),
+    ("beam_jobs verify", "Apache Beam; damaged files?"),
+    ("tasks sample", "remaining work; drawn data"),
+    ("index journal", "tables; finished parts"),
+    ("registry", "what a dataset means"),
+    ("shard", "episodes to records"),
+    ("source", "RLDS, LeRobot, your files"),
+    ("storage", "durable writes"),
+)
+"""Packages in rows, each of which imports only from rows below its own, and the content of the row."""
+
+
 def draw_packages() -> Drawing:
-    """Draw the packages and the imports between them."""
-    drawing = Drawing(1040, 500)
-    drawing.group(20, 20, 640, 120, "pairstream: the programs that people run")
-    drawing.group(20, 135, 640, 480, "stream: what a trainer imports")
-    drawing.group(670, 20, 1020, 480, "convert and beam_jobs")
-    packages = {
-        "pairstream": (
-            (110, 75, "browse"),
-            (230, 75, "replay, view"),
-            (350, 75, "info, export"),
-            (470, 75, "fetch, label"),
-        ),
-        "stream": (
-            *((230, 185, "frameworks"), (350, 185, "adapters")),
-            *((110, 250, "workers"), (290, 250, "loader"), (470, 250, "statistics")),
-            *((110, 325, "batch"), (230, 325, "order"), (350, 325, "sample"), (470, 325, "cache"), (580, 325, "label")),
-            *((230, 390, "format"), (230, 450, "base"), (400, 450, "storage")),
-        ),
-        "convert": (
-            *((735, 80, "run"), (845, 80, "sample of convert"), (955, 80, "verify, doctor")),
-            *((735, 165, "registry"), (845, 165, "tasks"), (955, 165, "beam_jobs")),
-            *((735, 270, "source"), (845, 270, "shard"), (955, 270, "index")),
-            *((845, 345, "journal"), (955, 345, "storage of convert")),
-        ),
-    }
-    for package, boxes in packages.items():
-        for x, y, name in boxes:
-            kind = "store" if package == "stream" and name in ("format", "storage", "base") else "step"
-            drawing.box(name, x, y, name.replace(" of convert", ""), kind, 104)
-    for first, second in (
-        *(("frameworks", "loader"), ("adapters", "loader"), ("loader", "workers")),
-        *(("loader", "statistics"), ("loader", "order"), ("workers", "batch"), ("batch", "format")),
-        *(
-            ("order", "sample"),
-            ("sample", "format"),
-            ("cache", "label"),
-            ("label", "storage"),
-            ("cache", "storage"),
-            ("format", "base"),
-        ),
-        *(("format", "storage"), ("storage", "base"), ("run", "registry"), ("run", "tasks"), ("run", "beam_jobs")),
-        *(("tasks", "source"), ("tasks", "shard"), ("tasks", "index"), ("beam_jobs", "tasks"), ("shard", "source")),
-        *(("shard", "journal"), ("index", "journal"), ("journal", "storage of convert")),
-    ):
-        drawing.arrows(first, second)
-    drawing.line(230, 120, 230, 135)
-    drawing.line(845, 372, 845, 410, tip=False)
-    drawing.line(845, 410, 640, 410)
-    drawing.text(775, 432, "only base, format and storage", ink=_FAINT)
+    """Draw the packages in rows: imports go down."""
+    drawing = Drawing(1040, 580)
+    drawing.group(20, 16, 1020, 96, "pairstream: the programs that people run")
+    for number, name in enumerate(("browse", "replay", "view", "info", "export", "fetch", "label")):
+        drawing.box(name, 105 + 138 * number, 66, name, width=112)
+    for left, width, name, rows in ((20, 520, "stream", _STREAM_ROWS), (560, 460, "convert", _CONVERT_ROWS)):
+        drawing.group(left, 128, left + width, 564, f"{name}: imports go down")
+        for row, (packages, content) in enumerate(rows):
+            y = 172 + 41 * row
+            for column, package in enumerate(packages.split()):
+                kind = "store" if name == "stream" and row >= 7 else "step"
+                drawing.box(package, left + 66 + 106 * column, y, package, kind, 98)
+            drawing.text(left + 232, y + 4.5, content, "start", _FAINT)
+    drawing.box("shared", 790, 172 + 41 * 8.5, "format, storage, base of stream", "store", 428)
+    drawing.line(280, 96, 280, 127)
+    drawing.line(790, 96, 790, 127)
+    for x in (528, 1008):
+        drawing.line(x, 160, x, 548)
     return drawing
 
 
@@ -245,7 +240,49 @@ def _draw_pose(drawing: Drawing, x: float, y: float, heading: float, *, is_state
     )
 
 
-DIAGRAMS = {"programs": draw_programs, "batch": draw_batch, "packages": draw_packages, "actions": draw_actions}
+_CELL, _FIRST = 62, 250
+"""Width of a step, and the middle of step 0, in pixels."""
+
+
+def draw_sample() -> Drawing:
+    """Draw two samples in their episode: frames, horizon of actions, masks, an edge, a goal."""
+    drawing = Drawing(1040, 470)
+    drawing.text(20, 34, 'frames=Frames([-2, 0, "goal"], edges="repeat"), action=8', "start")
+    _draw_cells(drawing, 74, "episode of 10 steps", dict.fromkeys(range(10), True))
+    for top, t, goal in ((108, 4, 7), (266, 1, 5)):
+        drawing.group(20, top, 1020, top + 146, f"sample of step t = {t}")
+        for step, name in ((t - 2, "t - 2"), (t, "t"), (goal, "goal")):
+            drawing.text(_FIRST + _CELL * step, top + 39, name, ink=_FAINT)
+        _draw_cells(drawing, top + 62, "frames", {step: step >= 0 for step in (t - 2, t, goal)})
+        _draw_cells(drawing, top + 112, "action, horizon 8", {step: step < 10 for step in range(t, t + 8)})
+    legend = (
+        "Dashed: mask False. A frame beyond the episode repeats its edge, here frame 0; an action beyond it is 0.",
+        'With edges="drop" the step t = 1 is not a sample. The goal is a random later step, drawn again in each epoch.',
+    )
+    for number, line in enumerate(legend):
+        drawing.text(20, 436 + 20 * number, line, "start", _FAINT)
+    return drawing
+
+
+def _draw_cells(drawing: Drawing, y: float, label: str, steps: dict[int, bool]) -> None:
+    """Add a row of steps at their place in the episode; a step with False is masked: dashed, with a 0."""
+    drawing.text(36, y + 4.5, label, "start")
+    for step, is_real in steps.items():
+        x, kind = _FIRST + _CELL * step, "step" if is_real else "group"
+        drawing.parts.append(
+            f'<rect x="{x - 24}" y="{y - 14}" width="48" height="28" rx="4" fill="{_FILLS[kind]}" '
+            f'stroke="{_STROKES[kind] if is_real else _FAINT}"{"" if is_real else _DASHES}/>'
+        )
+        drawing.text(x, y + 4.5, str(step) if is_real else "0", ink=_INK if is_real else _FAINT)
+
+
+DIAGRAMS = {
+    "programs": draw_programs,
+    "batch": draw_batch,
+    "packages": draw_packages,
+    "actions": draw_actions,
+    "sample": draw_sample,
+}
 
 
 def main() -> int:

@@ -1,8 +1,9 @@
 """``python -m bench.loader.train``: a training run on the loader, and the share of its time that it waits for data.
 
-With CUDA the run trains the model of ``examples/train_torch.py``. Without CUDA a step is a sleep of ``--step-ms``, as
-long as a step of a device: a model that computes on the cores of the workers would say nothing about a GPU machine
-(``--model`` trains it nevertheless). Every ``--val-every`` steps the run validates on another split, with new workers.
+With CUDA the run trains the model of ``examples/train_latent_action.py``. Without CUDA a step is a sleep of
+``--step-ms``, as long as a step of a device: a model that computes on the cores of the workers would say nothing about
+a GPU machine (``--model`` trains it nevertheless). Every ``--val-every`` steps the run validates on another split,
+with new workers.
 
 ``waiting`` is the share of the training time that ``next`` took, as Lightning's SimpleProfiler counts it. ``beyond ms``
 is the time that a step takes longer than on a ready batch. CUDA adds GPU use, the speed of copying a batch's frames

@@ -16,7 +16,7 @@ from torch.utils.benchmark import Timer
 from bench.loader.train import TrainParameters, open_loaders
 from bench.measure.machine import MemoryLog, family
 from bench.measure.points import lasting, step_times
-from examples.latent_action import LatentAction
+from examples.train_latent_action import LatentAction
 from stream.loader.loader import Loader
 from stream.torch import to_device
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 @contextlib.contextmanager
 def _torchrun(processes: int, *arguments: str) -> Iterator[Command]:
     """Start the example below torchrun, whose ranks have sessions of their own; none outlives the block."""
-    started = ["--nproc-per-node", str(processes), "examples/train_torch.py", *arguments]
+    started = ["--nproc-per-node", str(processes), "examples/train_latent_action.py", *arguments]
     with start(*started, module="torch.distributed.run") as command:
         below: list[psutil.Process] = []
         try:
@@ -63,7 +63,7 @@ def test_two_processes_of_torchrun_interrupted_continue_in_one_and_then_in_two(o
         _wait_for_a_step(command)
         command.signal(signal.SIGINT)
         result = command.wait()
-    assert "interrupted; saved to" in result.err and result.err.count("continue with --resume") == 1
+    assert result.err.count("starts at step 0; Ctrl-C saves a checkpoint, --resume continues") == 1
     done = len(torch_losses(parts))
     _train_torch(1, *arguments(oxe_root, parts, "--steps", str(done + 4), "--resume"))
     _train_torch(2, *arguments(oxe_root, parts, "--steps", str(done + 8), "--resume"))

@@ -179,8 +179,8 @@ def test_training_on_two_nodes_that_is_preempted_and_out_of_time_ends_as_one_pro
     assert wait_until(lambda: cluster.has_ended(job), seconds=240), cluster.report()
     assert cluster.fields(job)["JobState"] == "COMPLETED", (tmp_path / "train.log").read_text()
     log = (tmp_path / "train.log").read_text()
-    assert log.count("continuing at step") == 2 and "interrupted; saved to" in log
-    command = ["--nproc-per-node", "1", "examples/train_torch.py", *arguments_of_training(oxe_root, full)]
+    assert log.count("starts at step 0;") == 1 and log.count("--resume continues") == 3
+    command = ["--nproc-per-node", "1", "examples/train_latent_action.py", *arguments_of_training(oxe_root, full)]
     result = run(*command, "--steps", "40", module="torch.distributed.run")
     assert result.code == 0, result.err
     for together, alone in zip(torch_losses(parts), torch_losses(full), strict=True):

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.csv
 import pytest
 
 from tests.documentation.blocks import block_with, run_block
@@ -29,13 +28,3 @@ def test_from_a_value_model_to_a_filtered_batch(root: Path) -> None:
     batch = run_block(block_with(root, "value_model(batch)"), {"value_model": advantage})["batch"]
     assert (batch["advantage"] == 1.5).all() and batch["advantage_mask"].all()
     assert (batch["step"] % 3 == 0).all()
-
-
-def test_the_four_lines(root: Path) -> None:
-    steps = np.arange(5)
-    table = {"episode": np.zeros(5, int), "step": steps, "advantage": steps - 1.5, "weight": np.array([9, 9, 0, 1, 3])}
-    pyarrow.csv.write_csv(pyarrow.table(table), "values.csv")
-    code = block_with(root, "good = {", **{"values.parquet": "values.csv"})
-    batch = run_block(code, {})["loader"].batch_at(0)
-    assert set(batch["step"].tolist()) == {3, 4} and set(batch["advantage"].tolist()) == {1.5, 2.5}
-    assert 2 * (batch["step"] == 3).sum() < (batch["step"] == 4).sum()

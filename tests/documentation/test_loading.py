@@ -85,6 +85,12 @@ def test_windows_in_steps_and_seconds(frames_root: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().out.startswith(shown.removesuffix("...)"))
 
 
+def test_clips_of_a_world_model(frames_root: Path) -> None:
+    code = block_with(frames_root, 'between="frames"),  # the actions', **{"build/demo/frames": str(frames_root)})
+    clip = run_block(code, {})["clip"]
+    assert clip["frames"].shape == (16, 8, 64, 64, 3) and clip["action"].shape == (16, 7, 1, 8)
+
+
 def test_a_clip_has_the_actions_of_each_interval(frames_root: Path) -> None:
     names: dict[str, Any] = {"make_loader": make_loader, "Frames": Frames, "Vector": Vector}
     code = block_with(frames_root, "Frames.clip(", **{"build/demo/frames": str(frames_root)})

@@ -42,20 +42,9 @@ def test_mixture_files_of_the_page(oxe_root: Path, tmp_path: Path) -> None:
     assert loader.weights_at(10**6)["rt1"] == 1
 
 
-def test_a_mixture_file(oxe_root: Path, tmp_path: Path) -> None:
-    from convert.registry.registry import load_registry
-
-    (text,) = blocks("README.md", "yaml")
-    (tmp_path / "soup.yaml").write_text(text)
-    loader = make_loader(oxe_root, tmp_path / "soup.yaml", split="train", batch_size=4)
-    assert {name: round(share, 3) for name, share in loader.weights.items()} == {"bridge": 0.667, "rt1": 0.333}
-    chosen = load_registry().resolve(str(tmp_path / "soup.yaml"))
-    assert {selected.spec.name: selected.offset for selected in chosen} == {"bridge": 5, "rt1": 3}
-
-
 @pytest.mark.parametrize("file", sorted((REPOSITORY / "configs/mixtures").glob("*.yaml")), ids=lambda file: file.stem)
-def test_a_mixture_has_as_many_datasets_as_the_readme_says(file: Path) -> None:
-    (count,) = re.findall(rf"^\| `{file.stem}` \|\D*(\d+)", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
+def test_a_mixture_has_as_many_datasets_as_the_page_says(file: Path) -> None:
+    (count,) = re.findall(rf"^\| `{file.stem}` \|\D*(\d+)", (REPOSITORY / "docs/mixtures.md").read_text(), re.MULTILINE)
     assert int(count) == len(yaml.safe_load(file.read_text())["members"])
 
 

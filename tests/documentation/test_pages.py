@@ -10,8 +10,11 @@ import pytest
 
 from tests.documentation.blocks import PAGES, python_blocks
 from tests.fixtures.command import REPOSITORY
+from tests.test_architecture import own_imports
 
-MOST_LINES = {"README.md": 210, "CONTRIBUTING.md": 120}
+MOST_LINES = {"README.md": 90, "CONTRIBUTING.md": 120}
+MOST_WORDS = 800
+FIRST_INSTALL = 15
 
 
 def _anchors(page: Path) -> set[str]:
@@ -44,6 +47,23 @@ def test_the_diagrams_are_those_that_the_command_draws() -> None:
     assert files == {f"diagram-{name}.svg": draw().svg() for name, draw in drawn.items()}
 
 
+@pytest.mark.parametrize("program", ["stream", "convert"])
+def test_imports_go_down_in_the_drawing_of_packages(program: str) -> None:
+    drawn = runpy.run_path(str(REPOSITORY / "docs/diagrams.py"))
+    rows = [packages.split() for packages, _ in drawn[f"_{program.upper()}_ROWS"]]
+    row_of = {package: row for row, packages in enumerate(rows) for package in packages}
+    folders = {path.parent.name for path in (REPOSITORY / program).glob("*/__init__.py")}
+    assert folders - {"configs"} == row_of.keys() - {"beam_jobs"}
+    upward = []
+    for module, imported in own_imports().items():
+        package = module.split(".")[1] if module.startswith(f"{program}.") else module.split(".")[0]
+        for name in imported:
+            other = name.split(".")[1] if name.startswith(f"{program}.") else ""
+            if package in row_of and other in row_of and package != other and row_of[other] <= row_of[package]:
+                upward.append(f"{module} imports {name}")
+    assert upward == []
+
+
 def test_no_diagram_needs_a_script_of_another_server() -> None:
     assert [page for page in PAGES if "```mermaid" in (REPOSITORY / page).read_text()] == []
 
@@ -56,3 +76,10 @@ def test_every_page_is_in_the_site() -> None:
 @pytest.mark.parametrize("page", MOST_LINES)
 def test_the_first_pages_stay_short(page: str) -> None:
     assert len((REPOSITORY / page).read_text().splitlines()) <= MOST_LINES[page]
+
+
+def test_the_readme_is_read_in_a_minute() -> None:
+    text = (REPOSITORY / "README.md").read_text()
+    assert len(text.split()) <= MOST_WORDS
+    assert "pip install" in "".join(text.splitlines()[:FIRST_INSTALL])
+    assert text.count("![") == 1

@@ -18,15 +18,16 @@ def torch() -> Any:
     return pytest.importorskip("torch", reason="torch is not installed")
 
 
-def test_a_policy(torch: Any, oxe_root: Path) -> None:
+def test_a_policy(torch: Any, frames_root: Path, tmp_path: Path) -> None:
     seen: list[Any] = []
-    code = block_with(oxe_root, "images, actions, real", **{'"cuda"': '"cpu"'})
+    change = {'"cuda"': '"cpu"', "build/demo/frames": str(frames_root), "build/policy": str(tmp_path)}
+    code = block_with(frames_root, "images, actions, real", **change)
     run_block(code, {"train_step": lambda model, *arguments: seen.append(arguments), "model": None})
     for images, actions, real in seen:
         assert (images.shape[0], images.ndim, images.shape[-1]) == (64, 4, 3)
         assert actions.shape == real.shape == (64, 16, 13)
         assert not actions[~real].any()
-    assert len(seen) == TURNS
+    assert len(seen) == TURNS and (tmp_path / "loader.json").exists()
 
 
 def test_a_torch_loop(torch: Any, oxe_root: Path, closing: dict[str, Any]) -> None:

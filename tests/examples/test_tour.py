@@ -14,11 +14,11 @@ nbclient: Any = pytest.importorskip("nbclient")
 
 
 @pytest.mark.long
-def test_the_tour_runs(frames_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tour_runs(frames_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOUR_ROOT", str(frames_root))
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     notebook = nbformat.read(REPOSITORY / "examples/tour.ipynb", as_version=4)
-    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(REPOSITORY)}}).execute()
+    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]
     assert sum("image/png" in data for data in shown) == 1
     assert sum("text/html" in data for data in shown) == 3

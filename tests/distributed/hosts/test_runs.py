@@ -32,7 +32,7 @@ def _torchrun(stack: contextlib.ExitStack, hosts: list[Host], *arguments: str) -
     """Start the command of docs/train.md on each host, without Slurm."""
     nodes = ["--nnodes", str(len(hosts)), "--nproc-per-node", "1", "--rdzv-id", "run"]
     meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{hosts[0].name}:29500"]
-    program = [*nodes, *meeting, "examples/train_torch.py", *arguments]
+    program = [*nodes, *meeting, "examples/train_latent_action.py", *arguments]
     return [stack.enter_context(host.start(*program, module="torch.distributed.run")) for host in hosts]
 
 
@@ -50,7 +50,9 @@ def alone(oxe_root: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list
     """Losses of a run of PyTorch in one process."""
     out = tmp_path_factory.mktemp("alone")
     command_line = arguments(oxe_root, out, "--steps", "6", "--batch-size", "12")
-    _check([run("--nproc-per-node", "1", "examples/train_torch.py", *command_line, module="torch.distributed.run")])
+    _check(
+        [run("--nproc-per-node", "1", "examples/train_latent_action.py", *command_line, module="torch.distributed.run")]
+    )
     return torch_losses(out)
 
 
