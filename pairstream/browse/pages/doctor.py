@@ -18,7 +18,7 @@ _REFRESH_S = 0.5
 
 def show(root: BrowsedRoot, doctor: Doctor) -> None:
     """Build the page of all datasets."""
-    with page_frame(root, "Doctor"):
+    with page_frame(root, "Doctor", address="/doctor"):
         scope = "Mistakes in the data themselves: all columns of the indexes, and some of the pictures."
         ui.label(scope).classes("faint")
         show_findings(root, doctor, list(root.names), split_name=None)

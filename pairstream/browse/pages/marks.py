@@ -19,7 +19,7 @@ _USES = {"leave_out": "leave these out", "keep": "keep only these"}
 def show(root: BrowsedRoot) -> None:
     """Build the page."""
     marks = root.marks
-    with page_frame(root, "Marks"):
+    with page_frame(root, "Marks", address="/marks"):
         status_label = ui.label().classes("faint").mark("marks")
         # A loader refuses datasets that are not its own.
         marks_file = marks.path.name if marks.others else str(marks.path)

@@ -58,7 +58,7 @@ def show(
 
     Without a mixture, it is all datasets of the root. ``marks`` are the ``episodes`` of ``stream.Select``.
     """
-    with page_frame(root, "Mixture"):
+    with page_frame(root, "Mixture", address="/mixture"):
         with ui.row().classes("items-center w-full"):
             known_names = [*packaged_mixtures(), *root.names]
             mixture_input = ui.input(
