@@ -1,7 +1,7 @@
 """Screenshots of the browser: ``python -m docs.screenshots ROOT`` writes the pictures of the pages in this folder.
 
-ROOT is a conversion of the 29 datasets in the layout ``frames``, such as ``build/demo/frames``. A copy of it gets a NaN,
-so that the pages have something to show. ``--all DIR`` writes every page at two widths, in light and dark, to DIR.
+ROOT is a conversion of the 29 datasets in the layout ``frames``, such as ``build/demo/frames``. A copy of it gets a
+NaN, so that the pages have something to show. ``--all DIR`` writes every page at two widths, in light and dark, to DIR.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", type=Path)
     parser.add_argument(
-        "--all", type=Path, metavar="DIR", help="write every page here, at two widths and in two colours"
+        "--all", type=Path, metavar="DIR", help="write every page here, wide and narrow, light and dark"
     )
     parser.add_argument("--only", help="with --all: names of pages, with commas")
     options = parser.parse_args()

@@ -34,9 +34,10 @@ def totals(facts: Sequence[Facts]) -> str:
 def overview_html(
     facts: Sequence[Facts], damaged: Mapping[str, str], *, picture: Callable[[Facts], str], links: bool = True
 ) -> str:
-    """Return the table of datasets with a search and filters, every text escaped; ``links`` lead to the pages of splits.
+    """Return the table of datasets with a search and filters, every text escaped.
 
-    A column of codecs, or of what the conversion left out, is shown only if a dataset has something to say there.
+    ``links`` lead to the pages of splits. The columns of codecs and of what the conversion left out are shown only if a
+    dataset has something to say there.
     """
     rows = [_cells(dataset, escape(picture(dataset)), links=links) for dataset in facts]
     usual = {"codec": "jpeg", "left out": ""}
@@ -76,16 +77,19 @@ def _filters(rows: Sequence[Mapping[str, str]]) -> str:
     """Return the search, and a selection for each filter that has more than one value."""
     fields = ['<input type="search" name="search" data-filter placeholder="Search" aria-label="Search">']
     for name in _FILTERS:
-        values = sorted(
-            {row[name] for row in rows} - {""}, key=lambda value: (len(value.split(" ")[0]), value.casefold())
-        )
+        values = sorted({row[name] for row in rows} - {""}, key=_natural)
         if len(values) > 1:
             options = "".join(f'<option value="{escape(value)}">{escape(value)}</option>' for value in values)
-            fields.append(
-                f'<select name="{name}" data-filter aria-label="{name}"><option value="">any {name}</option>{options}</select>'
-            )
+            options = f'<option value="">any {name}</option>{options}'
+            fields.append(f'<select name="{name}" data-filter aria-label="{name}">{options}</select>')
     fields.append('<button id="clear" hidden>Clear</button><span id="shown" class="faint"></span>')
     return f'<div class="filters">{"".join(fields)}</div>'
+
+
+def _natural(text: str) -> tuple[float, str]:
+    """Return a key that sorts texts by their number, if they begin with one, and then by their letters."""
+    number = text.split(" ")[0]
+    return float(number) if number.isdecimal() else 0.0, text.casefold()
 
 
 def _cells(facts: Facts, picture: str, *, links: bool) -> dict[str, tuple[str, Any]]:

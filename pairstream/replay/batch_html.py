@@ -107,10 +107,10 @@ class _Rows:
     def draw(self, row: int, ref: SampleRef) -> str:
         """Return a row."""
         faults, link = self.faults.get(row, ()), self.links.get(row, "")
-        frames = "".join(self._frames(row, ref))
         name = f"{escape(ref.dataset)} {escape(ref.split)} {ref.episode}, {steps_text(ref.step, ref.step + ref.offset)}"
+        tag = f"a href='{escape(link)}'" if link else "div"
+        frames = f"<{tag} class='batch-frames'>{''.join(self._frames(row, ref))}</{tag[:3].strip()}>"
         if link:
-            frames = f"<a href='{escape(link)}'>{frames}</a>"
             name = f"<a class='plain' href='{escape(link)}'>{name}</a>"
         delay = f", delay {int(self._delays[row])}" if self._delays is not None else ""
         plots = ""
@@ -120,8 +120,8 @@ class _Rows:
         known = {"": ref.source_file, "id ": ref.episode_id, "record ": ref.shard and f"{ref.shard}:{ref.record}"}
         origin = [f"{label}{escape(value)}" for label, value in known.items() if value]
         return (
-            f"<div class='batch-row{' bad' if faults else ''}' data-row='{row}'><div class='batch-frames'>{frames}</div>"
-            f"<b>{row}</b> {name}{delay}<div>{escape(ref.language) or '(no instruction)'}</div>"
+            f"<div class='batch-row{' bad' if faults else ''}' data-row='{row}'>{frames}<b>{row}</b> {name}{delay}"
+            f"<div>{escape(ref.language) or '(no instruction)'}</div>"
             + "".join(f"<div class='bad-text'>{escape(fault)}</div>" for fault in faults)
             + f"<div class='batch-plots'>{plots}</div>"
             f"<small>{', '.join([*origin, f'sample {ref.sample}', f'epoch {ref.epoch}'])}</small></div>"

@@ -145,9 +145,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add_cache(parser)
     text = "transforms of the run (one, a list, or a function of the loader's data), or FILE.py:NAME"
     parser.add_argument("--transforms", metavar="MODULE:NAME", help=text)
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write a page with the pictures: DIR/step-0000000N.html"
-    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write a page of the rows: DIR/step-0000000N.html")
     parser.add_argument("--digest", action="store_true", help="print only the step and the hash of its batch")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)

@@ -85,8 +85,8 @@ def _facts(tracks: Tracks) -> Iterator[tuple[str, Any]]:
 def player_call(episode: Mapping[str, Any], **options: Any) -> str:
     """Return the script that starts the player of an episode, as described, in the element ``player``.
 
-    Options are the ``step`` to open (None for the first NaN of action and state, or 0), ``previous`` and ``next`` addresses, ``marked``, and ``mark``, the address that a
-    change of the mark is sent to.
+    Options are the ``step`` to open (None for the first NaN of action and state, or 0), ``previous`` and ``next``
+    addresses, ``marked``, and ``mark``, the address that a change of the mark is sent to.
     """
     # `</script>` in a text must not end the script.
     description, settings = (json.dumps(value).replace("<", "\\u003c") for value in (episode, options))

@@ -34,6 +34,8 @@ def show(root: BrowsedRoot) -> None:
                 status_label.text += f", where those of {others} of other roots stay; give a loader the download"
             content.clear()
             with content:
+                if not marks.datasets:
+                    ui.label("Nothing is marked yet: press m on an episode's page, or tick it in a table of episodes.")
                 for dataset_name in marks.datasets:
                     _build_dataset(root, dataset_name, refresh)
 
