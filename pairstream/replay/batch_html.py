@@ -21,6 +21,7 @@ from stream.base.depth_colours import colour_depth, depth_range
 from stream.base.html import Markup
 from stream.order.reference import SampleRef
 from stream.storage.files import write_atomically
+from stream.storage.remote import check_local
 
 _WIDEST = 320
 """Most pixels of a side of a frame."""
@@ -50,6 +51,7 @@ def write_page(
     content = f"<h1 style='font: 600 18px system-ui'>{escape(title)}</h1>{rows_html(batch, refs, **further)}"
     head = f"<meta charset='utf-8'><meta name='viewport' content='width=device-width'><title>{escape(title)}</title>"
     look = "<style>:root { color-scheme: light dark; } body { margin: 1rem 1.5rem; }</style>"
+    check_local(folder)
     page_path = folder / f"{file_name}.html"
     page = f"<!DOCTYPE html><html lang='en'>{head}{look}<body>{content}</body></html>"
     write_atomically(page_path, page, parents=True)

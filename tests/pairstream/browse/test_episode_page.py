@@ -99,10 +99,9 @@ def test_the_cursor_is_in_the_strips_only_and_the_axis_has_the_steps(opened: Any
     opened.keyboard.press("End")
     last = opened.evaluate("Number(document.querySelector('input[type=range]').max)")
     at_step(opened, last)
-    lines = opened.evaluate(
-        "[...document.querySelectorAll('.ps-lines *')].filter(one => getComputedStyle(one, '::after').position === 'absolute')"
-        ".map(one => [one.className.split(' ')[0], parseFloat(getComputedStyle(one, '::after').left) / one.clientWidth])"
-    )
+    lines = opened.evaluate("""[...document.querySelectorAll('.ps-lines *')]
+        .map(one => [one, getComputedStyle(one, '::after')]).filter(([_, line]) => line.position === 'absolute')
+        .map(([one, line]) => [one.className.split(' ')[0], parseFloat(line.left) / one.clientWidth])""")
     assert {name for name, _ in lines} == {"ps-strip"}
     assert [share for _, share in lines] == pytest.approx([(last + 0.5) / (last + 1)] * len(lines), abs=0.02)
     assert opened.locator(".ps-axis i").all_inner_texts()[:2] == ["0 (0 s)", "1 (0.0667 s)"]
