@@ -66,8 +66,11 @@ def find_shots(root: Path, run: Path, step: int) -> dict[str, Shot]:
 @contextlib.contextmanager
 def crafted_site(source: Path) -> Iterator[tuple[str, dict[str, Shot]]]:
     """Serve a copy of a root with a NaN and a run next to it; yield the address and the pages."""
-    with tempfile.TemporaryDirectory() as scratch:
-        crafted = CraftedRoot(source, Path(scratch) / "data")
+    # The pictures show this path, so it is the same each time.
+    scratch = Path(tempfile.gettempdir()) / "robots"
+    scratch.mkdir()
+    try:
+        crafted = CraftedRoot(source, scratch / "data")
         for dataset_folder in source.iterdir():
             if dataset_folder.is_dir() and dataset_folder.name != "bridge":
                 shutil.copytree(dataset_folder, crafted.root / dataset_folder.name, copy_function=_link)
@@ -78,15 +81,17 @@ def crafted_site(source: Path) -> Iterator[tuple[str, dict[str, Shot]]]:
         values = pa.FixedSizeListArray.from_arrays(pa.array(action.ravel()), action.shape[1])
         crafted.write("steps", with_column(steps, "action", values))
         loader = make_loader(crafted.root, ["bridge", "rt1", "fmb", "taco_play"], batch_size=16, seed=1)
-        (Path(scratch) / "run").mkdir()
-        run = Path(scratch) / "run" / "loader.json"
+        (scratch / "run").mkdir()
+        run = scratch / "run" / "loader.json"
         loader.save(run)
         step = next(step for step in range(1000) if np.isnan(loader.batch_at(step)["action"]).any())
-        site = start_site(crafted.root, Path(scratch) / "marks.json")
+        site = start_site(crafted.root, scratch / "marks.json")
         try:
             yield site.address, find_shots(crafted.root, run, step)
         finally:
             end_site(site)
+    finally:
+        shutil.rmtree(scratch)
 
 
 def _link(source: str, target: str) -> None:

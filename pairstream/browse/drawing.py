@@ -9,7 +9,7 @@ import numpy as np
 
 from pairstream.browse.histograms import Comparison, Histogram
 
-_WIDE, _HIGH, _GAP, _LEFT, _TOP = 132, 34, 18, 210, 34
+_WIDE, _HIGH, _GAP, _LEFT, _TOP = 132, 34, 18, 210, 46
 
 
 def draw_comparison(comparison: Comparison) -> str:
@@ -24,7 +24,7 @@ def draw_comparison(comparison: Comparison) -> str:
         if histogram := next(filter(None, column), None):
             ends = histogram.low, (histogram.low + histogram.high) / 2, histogram.high
             for share, anchor, value in zip((0, 0.5, 1), ("start", "middle", "end"), ends, strict=True):
-                for baseline in (_TOP - 4, bottom):
+                for baseline in (28, bottom):
                     elements.append(_text(left + share * _WIDE, baseline, f"{value:.2g}", tick=True, anchor=anchor))
     for row_number, (dataset, histograms) in enumerate(comparison.rows.items()):
         top, is_first = _TOP + row_number * (_HIGH + _GAP), row_number == 0
@@ -47,7 +47,7 @@ def _bars(histogram: Histogram, left: float, top: float, look: str, label: str) 
     tooltip = f"{label}: {histogram.least:.4g} to {histogram.most:.4g}"
     tooltip += f", {histogram.nonfinite:,} not finite" if histogram.nonfinite else ""
     baseline = f'<path d="M{left} {top + _HIGH}h{_WIDE}" class="line"/>'
-    peak = _text(left + _WIDE, top + 9, f"{histogram.shares.max():.0%}", tick=True, anchor="end")
+    peak = _text(left + _WIDE, top - 2, f"{histogram.shares.max():.0%}", tick=True, anchor="end")
     hover_area = _rect(left, top, _WIDE, _HIGH, tooltip, fill="transparent")
     return f'<g>{_title(tooltip)}{hover_area}{baseline}<path d="{outline}" class="{look}"/>{peak}</g>'
 
@@ -67,9 +67,9 @@ def draw_counts(counts: np.ndarray, edges: np.ndarray, *, unit: str) -> str:
             tooltip = f"{edges[bin_number]:,.0f} to {edges[bin_number + 1]:,.0f} {unit}: {count:,}"
             bar_left, bar_top = left + bin_number * bar_width, top + height - bar_height
             elements.append(_rect(bar_left, bar_top, max(1, bar_width - 1), bar_height, tooltip, **{"class": "bar"}))
-    for share in np.linspace(0, 1, 5):
-        tick_text = f"{edges[0] + share * (edges[-1] - edges[0]):,.0f}"
-        elements.append(_text(left + share * width, top + height + 15, tick_text, tick=True, anchor="middle"))
+    for tick in np.unique(np.linspace(edges[0], edges[-1], 5).round()).tolist():
+        tick_left = left + width * (tick - edges[0]) / (edges[-1] - edges[0])
+        elements.append(_text(tick_left, top + height + 15, f"{tick:,.0f}", tick=True, anchor="middle"))
     elements.append(_text(left + width / 2, top + height + 31, unit, tick=True, anchor="middle"))
     return "".join([*elements, "</svg>"])
 

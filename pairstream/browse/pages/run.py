@@ -50,7 +50,7 @@ def show(
         runs = f"<p class='faint'>Runs near this root, the newest first:</p><ul id='runs'>{''.join(links)}</ul>"
         content = runs if links else _NO_RUN
     form = _form(loader or next(iter(nearby_runs), ""), step, rank)
-    return plain_page(root, f"Step {step:,} of {loader}" if loader else "Run", form + content, address="/run")
+    return plain_page(root, f"Step {step:,}" if loader else "Run", form + content, address="/run")
 
 
 def find_runs(root: BrowsedRoot) -> list[Path]:
