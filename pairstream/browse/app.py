@@ -21,12 +21,12 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from pairstream.browse.browsed_root import LOOPBACK, BrowsedRoot, dataset_url, episode_url
 from pairstream.browse.doctor import Doctor
 from pairstream.browse.facts import Facts
-from pairstream.browse.markup import overview_html, totals
+from pairstream.browse.markup import OVERVIEW_SCRIPT, overview_html, totals
 from pairstream.browse.pages import dataset as dataset_page
 from pairstream.browse.pages import doctor as doctor_page
 from pairstream.browse.pages import marks, mixture, run
-from pairstream.browse.shell import error_page, page_frame, plain_page, status_of
-from pairstream.view.player import PLAYER_FILE, describe_episode, facts_text, player_call
+from pairstream.browse.shell import error_page, plain_page, status_of
+from pairstream.view.player import PLAYER_FILE, describe_episode, player_call
 from stream.base.errors import StreamError
 
 _KEPT_FOR = "private, max-age=86400, immutable"
@@ -56,6 +56,8 @@ def make_app(root: BrowsedRoot) -> FastAPI:
     app.post("/mark/{dataset}/{split}/{number}")(functools.partial(_mark, root))
     app.get("/player.js")(lambda: FileResponse(PLAYER_FILE, headers={"Cache-Control": "no-cache"}))
 
+    app.get("/")(functools.partial(_overview, root))
+    app.get("/run")(functools.partial(run.show, root))
     app.get("/episode/{dataset}/{split}/{number}")(functools.partial(_episode, root))
     for application in (app, pages_of_nicegui):
         for error_type in (404, RequestValidationError, StreamError, OSError):
@@ -64,16 +66,14 @@ def make_app(root: BrowsedRoot) -> FastAPI:
     doctor = Doctor(root)
     app.router.on_shutdown.append(doctor.stop)
     pages: dict[str, Callable[..., Any]] = {
-        "/": functools.partial(_show_overview, root),
         "/dataset/{name}/{split}": functools.partial(dataset_page.show, root, doctor),
         "/doctor": functools.partial(doctor_page.show, root, doctor),
         "/marks": functools.partial(marks.show, root),
         "/mixture": functools.partial(mixture.show, root),
-        "/run": functools.partial(run.show, root),
     }
     for address, show_page in pages.items():
         ui.page(address, response_timeout=_BUILDING_S)(show_page)
-    ui.run_with(app, title="pairstream", show_welcome_message=False, reconnect_timeout=10)
+    ui.run_with(app, title="pairstream", dark=None, show_welcome_message=False, reconnect_timeout=10)
     return app
 
 
@@ -88,20 +88,23 @@ def _refuse(root: BrowsedRoot, request: Request, error: Exception) -> Response:
     return error_page(root, f"{request.url.path:.200}: no such page", status=404)
 
 
-def _show_overview(root: BrowsedRoot) -> None:
-    with page_frame(root, "Overview"):
-        all_facts = root.facts()
-        ui.label(totals(all_facts)).classes("faint")
-        datasets = overview_html(all_facts, root.damaged, picture=functools.partial(_first_frame, root))
-        ui.html(datasets, sanitize=False).classes("w-full overflow-x-auto")
+def _overview(root: BrowsedRoot) -> HTMLResponse:
+    all_facts = root.facts()
+    datasets = overview_html(all_facts, root.damaged, picture=functools.partial(_first_frame, root))
+    return plain_page(root, "Overview", f"<div class='faint'>{totals(all_facts)}</div>{datasets}{OVERVIEW_SCRIPT}")
 
 
 def _first_frame(root: BrowsedRoot, facts: Facts) -> str:
     return root.frame_url(facts["dataset"], facts["first_split"], 0, 0, 0)
 
 
-def _episode(root: BrowsedRoot, dataset: str, split: str, number: int, step: int = 0, window: int = 0) -> HTMLResponse:
-    """Return the page of an episode at a step, from which on ``window`` steps are marked as those of a sample."""
+def _episode(
+    root: BrowsedRoot, dataset: str, split: str, number: int, step: int | None = None, window: int = 0
+) -> HTMLResponse:
+    """Return the page of an episode at a step, from which on ``window`` steps are marked as those of a sample.
+
+    Without a step, the page opens at the first NaN of action and state.
+    """
     tracks = root.episode(dataset, split, number)
     num_episodes = len(tracks.index.episodes)
 
@@ -111,7 +114,8 @@ def _episode(root: BrowsedRoot, dataset: str, split: str, number: int, step: int
     def neighbour_url(neighbour: int) -> str:
         return episode_url(dataset, split, neighbour) if 0 <= neighbour < num_episodes else ""
 
-    marked_steps = (step, min(step + window, tracks.steps)) if window else None
+    start = step or 0
+    marked_steps = (start, min(start + window, tracks.steps)) if window else None
     player_script = player_call(
         describe_episode(tracks, frames, window=marked_steps),
         step=step,
@@ -121,11 +125,10 @@ def _episode(root: BrowsedRoot, dataset: str, split: str, number: int, step: int
         next=neighbour_url(number + 1),
     )
     content = (
-        f"<a class='plain' href='{dataset_url(dataset, split)}'>all episodes</a>"
-        f"<div class='faint'>{escape(facts_text(tracks))}</div><div id='player'></div>"
-        f"<script src='/player.js'></script>{player_script}"
+        f"<a class='plain' href='{dataset_url(dataset, split)}'>all episodes of {escape(dataset)}, {escape(split)}</a>"
+        f"<div id='player'></div><script src='/player.js'></script>{player_script}"
     )
-    return plain_page(root, f"{dataset}, {split}, episode {number} of {num_episodes:,}", content)
+    return plain_page(root, f"{dataset}, {split}, episode {number + 1:,} of {num_episodes:,}", content)
 
 
 def _frame(root: BrowsedRoot, dataset: str, split: str, number: int, camera: int, step: int) -> Response:

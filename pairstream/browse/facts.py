@@ -27,14 +27,16 @@ def describe_facts(dataset: Dataset) -> Facts:
     }
 
 
-def notes_of(facts: Facts) -> list[str]:
-    """Return rate, robot, cameras, codec and licence in words."""
-    rate_text = f"{facts['rate']:g} Hz" if facts["rate"] else "rate unknown"
-    hours_text = f"{human_hours(facts['hours'])} h" if facts["hours"] is not None else ""
-    camera_text = f"cameras {', '.join(facts['cameras'])}" if list(facts["cameras"]) != [""] else ""
-    licence_text = f"licence {facts['license'].partition(' [')[0]}" if facts["license"] else ""
-    notes = (rate_text, hours_text, facts["robot"], camera_text, f"codec {facts['codec']}", licence_text)
-    return [note for note in notes if note]
+def notes_of(facts: Facts) -> dict[str, str]:
+    """Return rate, length, robot, cameras, codec and licence in words, by name."""
+    return {
+        "rate": f"{facts['rate']:g} Hz" if facts["rate"] else "unknown",
+        "length": human_duration(facts["hours"]) if facts["hours"] is not None else "",
+        "robot": facts["robot"],
+        "cameras": ", ".join(facts["cameras"]),
+        "codec": facts["codec"],
+        "licence": facts["license"].partition(" [")[0],
+    }
 
 
 def first_split(dataset: Dataset) -> str:
@@ -60,10 +62,13 @@ def codec_text(cameras: Sequence[StoredCamera]) -> str:
     return ", ".join(f"{camera_name} {codec}" for camera_name, codec in codecs.items())
 
 
-def human_hours(hours: float) -> str:
-    """Return a count of hours with the digits that matter.
+def human_duration(hours: float) -> str:
+    """Return a duration in the unit that suits it.
 
-    >>> human_hours(1234.5), human_hours(0.0123)
-    ('1,234.5', '0.012')
+    >>> human_duration(1234.5), human_duration(0.26), human_duration(0.0058)
+    ('1,234 h', '16 min', '21 s')
     """
-    return f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"
+    seconds = round(3600 * hours)
+    if seconds < 100:
+        return f"{seconds} s"
+    return f"{seconds / 60:,.0f} min" if seconds < 6000 else f"{hours:,.0f} h"

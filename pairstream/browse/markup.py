@@ -4,88 +4,137 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from pathlib import Path
+from typing import Any
 
 from pairstream.browse.browsed_root import dataset_url
 from pairstream.browse.doctor import Finding, FindingExample
-from pairstream.browse.facts import Facts, human_hours
+from pairstream.browse.facts import Facts, human_duration
 from stream.base.progress import human_bytes
 
-STYLE = """
-body { background: #fafafb; color: #1b1e24; }
-.q-page { min-height: 0 !important; }
-.nicegui-content { padding: 1rem 1.5rem; }
-a.plain { color: #1553a5; text-decoration: none; } a.plain:hover { text-decoration: underline; }
-.faint { color: #667; font-size: 0.85rem; } .error { color: #b00020; } .warning { color: #8a5a00; }
-table.plain { border-collapse: collapse; font-size: 14px; }
-table.plain td, table.plain th { padding: 0.3em 0.6em; text-align: left; vertical-align: top;
-  border-bottom: 1px solid #ddd; }
-table.plain img.first { height: 64px; width: 64px; max-width: none; }
-table.plain summary { cursor: pointer; display: list-item; } table.plain ul { list-style: disc; padding-left: 1.2em; }
-table.plain td.number { white-space: nowrap; }
-table.plain td.number, table.plain th.number { text-align: right; font-variant-numeric: tabular-nums; }
-p.example { margin: 0.3em 0; overflow-wrap: anywhere; } p.example img { height: 72px; margin-right: 0.6em;
-  display: inline-block; vertical-align: middle; }
-h1 { font-size: 1.4rem; font-weight: 600; line-height: 1.6; margin: 0; }
-h2 { font-size: 1.1rem; font-weight: 600; line-height: 1.6; margin: 0.8rem 0 0.2rem; }
-"""
-"""Look of the tables, in pages and files."""
+STYLE = Path(__file__).with_name("style.css").read_text("utf-8")
+"""Look of all pages, live and in files, in light and dark."""
+OVERVIEW_SCRIPT = f"<script>{Path(__file__).with_name('overview.js').read_text('utf-8')}</script>"
+"""Search, filters and order of ``overview_html``, which come after it in a page."""
 
-_NUMBERS = ("episodes", "hours", "samples", "size", "rate")
-_HEADINGS = ("", "dataset", *_NUMBERS, "robot", "cameras", "codec", "licence", "left out")
+_NUMBERS = ("episodes", "length", "samples", "size", "rate")
+_WIDE_ONLY = ("splits", "samples", "size", "robot", "cameras", "codec", "licence", "left out")
+"""Columns that a phone does not show."""
+_FILTERS = ("robot", "rate", "cameras", "licence")
 
 
 def totals(facts: Sequence[Facts]) -> str:
     """Return the sums over all datasets in words."""
     episodes, samples, num_bytes = (sum(dataset[key] for dataset in facts) for key in ("episodes", "samples", "bytes"))
-    hours = human_hours(sum(dataset["hours"] or 0 for dataset in facts))
+    length = human_duration(sum(dataset["hours"] or 0 for dataset in facts))
     datasets = f"{len(facts)} dataset{'s' if len(facts) != 1 else ''}"
-    return f"{datasets}, {episodes:,} episodes, {hours} hours, {samples:,} samples, {human_bytes(num_bytes)}"
+    return f"{datasets}, {episodes:,} episodes, {length}, {samples:,} samples, {human_bytes(num_bytes)}"
 
 
 def overview_html(
     facts: Sequence[Facts], damaged: Mapping[str, str], *, picture: Callable[[Facts], str], links: bool = True
 ) -> str:
-    """Return the table of datasets, with their pictures, every text escaped; ``links`` lead to the pages of splits."""
-    heading = "".join(f"<th{_side(column)}>{column}</th>" for column in _HEADINGS)
-    rows = [_row(dataset, escape(picture(dataset)), links=links) for dataset in facts]
+    """Return the table of datasets with a search and filters, every text escaped.
+
+    ``links`` lead to the pages of splits. The columns of codecs and of what the conversion left out are shown only if a
+    dataset has something to say there.
+    """
+    rows = [_cells(dataset, escape(picture(dataset)), links=links) for dataset in facts]
+    usual = {"codec": "jpeg", "left out": ""}
+    columns = [name for name in rows[0] if any(row[name][0] != usual.get(name) for row in rows)] if rows else ["", ""]
+    headings = "".join(f"<th{_side(name)}>{f'<button>{name}</button>' if name else ''}</th>" for name in columns)
+    filter_values = [_filter_values(dataset) for dataset in facts]
+    html_rows = []
+    for dataset, row, values in zip(facts, rows, filter_values, strict=True):
+        data = "".join(f' data-{name}="{escape(value)}"' for name, value in values.items())
+        text = " ".join((dataset["dataset"], dataset["description"], *values.values(), *dataset["cameras"]))
+        cells = "".join(
+            f'<td{_side(name)} data-sort="{escape(str(row[name][1]))}">{row[name][0]}</td>' for name in columns
+        )
+        html_rows.append(f'<tr data-text="{escape(text)}"{data}>{cells}</tr>')
     for name, fault in damaged.items():
-        fault_cell = f'<td colspan="{len(_HEADINGS) - 2}" class="error">{escape(fault)}</td>'
-        rows.append(f"<tr><td></td><td>{escape(name)}</td>{fault_cell}</tr>")
-    return f'<table class="plain" id="datasets"><tr>{heading}</tr>{"".join(rows)}</table>'
+        fault_cell = f'<td colspan="{len(columns) - 2}" class="error">{escape(fault)}</td>'
+        html_rows.append(f'<tr data-text="{escape(name)}"><td></td><td>{escape(name)}</td>{fault_cell}</tr>')
+    table = f"<thead><tr>{headings}</tr></thead><tbody>{''.join(html_rows)}</tbody>"
+    return f'{_filters(filter_values)}<table class="plain" id="datasets">{table}</table>'
 
 
-def _row(facts: Facts, picture: str, *, links: bool) -> str:
+def _filter_values(facts: Facts) -> dict[str, str]:
+    return {
+        "robot": facts["robot"],
+        "rate": f"{facts['rate']:g} Hz" if facts["rate"] else "",
+        "cameras": str(len(facts["cameras"])),
+        "licence": _licence(facts),
+    }
+
+
+def _licence(facts: Facts) -> str:
+    # "CC BY 4.0" and "cc-by-4.0" are one licence; the registry quotes each source.
+    return facts["license"].partition(" [")[0].partition(":")[0].upper().replace("-", " ").strip()
+
+
+def _filters(rows: Sequence[Mapping[str, str]]) -> str:
+    """Return the search, and a selection for each filter that has more than one value."""
+    fields = ['<input type="search" name="search" data-filter placeholder="Search" aria-label="Search">']
+    for name in _FILTERS:
+        values = sorted({row[name] for row in rows} - {""}, key=_natural)
+        if len(values) > 1:
+            options = "".join(f'<option value="{escape(value)}">{escape(value)}</option>' for value in values)
+            options = f'<option value="">any {name}</option>{options}'
+            fields.append(f'<select name="{name}" data-filter aria-label="{name}">{options}</select>')
+    fields.append('<button id="clear" hidden>Clear</button><span id="shown" class="faint"></span>')
+    return f'<div class="filters">{"".join(fields)}</div>'
+
+
+def _natural(text: str) -> tuple[float, str]:
+    """Return a key that sorts texts by their number, if they begin with one, and then by their letters."""
+    number = text.split(" ")[0]
+    return float(number) if number.isdecimal() else 0.0, text.casefold()
+
+
+def _cells(facts: Facts, picture: str, *, links: bool) -> dict[str, tuple[str, Any]]:
+    """Return the HTML of each column, and the value that the column is sorted by."""
+
     def link(html: str, split: str) -> str:
         return f'<a class="plain" href="{dataset_url(facts["dataset"], split)}">{html}</a>' if links else html
 
+    name, rate, hours, licence = facts["dataset"], facts["rate"], facts["hours"], _licence(facts)
     split_links = [f"{link(escape(split), split)} {count:,}" for split, count in facts["splits"].items()]
-    name = link(f"<b>{escape(facts['dataset'])}</b>", facts["first_split"])
-    quirks = "".join(f"<li>{escape(quirk)}</li>" for quirk in facts["quirks"])
-    quirks = f"<details class='faint'><summary>quirks: {len(facts['quirks'])}</summary><ul>{quirks}</ul></details>"
-    version = f'<span class="faint">{escape(facts["version"])}, {facts["layout"]}</span>'
-    description = f'<div class="faint">{escape(facts["description"])}</div>{quirks if facts["quirks"] else ""}'
-    licence = facts["license"] or "unknown"
+    about = escape("\n".join((facts["description"], *facts["quirks"])))
+    description = f'<div class="faint cut" title="{about}">{escape(facts["description"])}</div>'
+    num_cameras, cameras = len(facts["cameras"]), escape(", ".join(facts["cameras"]))
     left_out = ", ".join(f"{count:,} {escape(reason)}" for reason, count in facts["left_out"].items())
     hide_broken = "onerror=\"this.style.visibility = 'hidden'\""
-    cells = {
-        "": f'<img src="{picture}" loading="lazy" alt="" class="first" {hide_broken}>',
-        "dataset": f"{name} {version}<br>{', '.join(split_links)}{description}",
-        "episodes": f"{facts['episodes']:,}",
-        "hours": "?" if facts["hours"] is None else human_hours(facts["hours"]),
-        "samples": f"{facts['samples']:,}",
-        "size": human_bytes(facts["bytes"]),
-        "rate": f"{facts['rate']:g} Hz" if facts["rate"] else "?",
-        "robot": escape(facts["robot"] or "named by each episode"),
-        "cameras": escape(", ".join(facts["cameras"])),
-        "codec": escape(facts["codec"]),
-        "licence": f'<span title="{escape(licence)}">{escape(licence.partition(" [")[0].partition(":")[0])}</span>',
-        "left out": left_out or '<span class="faint">nothing</span>',
+    return {
+        "": (f'<img src="{picture}" loading="lazy" alt="" class="first" {hide_broken}>', ""),
+        "dataset": (f"{link(f'<b>{escape(name)}</b>', facts['first_split'])}{description}", name),
+        "splits": (", ".join(split_links), ",".join(facts["splits"])),
+        "episodes": (f"{facts['episodes']:,}", facts["episodes"]),
+        "length": ("?", "") if hours is None else (human_duration(hours), hours),
+        "samples": (f"{facts['samples']:,}", facts["samples"]),
+        "size": (human_bytes(facts["bytes"]), facts["bytes"]),
+        "rate": (f"{rate:g} Hz", rate) if rate else ("?", ""),
+        "robot": (escape(facts["robot"] or "by episode"), facts["robot"]),
+        "cameras": (f'{num_cameras} <span class="faint" title="{cameras}">{cameras}</span>', num_cameras),
+        "codec": (escape(facts["codec"]), facts["codec"]),
+        "licence": (f'<span title="{escape(facts["license"])}">{escape(licence or "unknown")}</span>', licence),
+        "left out": (left_out, sum(facts["left_out"].values())),
     }
-    return "<tr>" + "".join(f"<td{_side(column)}>{cell}</td>" for column, cell in cells.items()) + "</tr>"
 
 
 def _side(column_name: str) -> str:
-    return ' class="number"' if column_name in _NUMBERS else ""
+    classes = ["number"] * (column_name in _NUMBERS) + ["wide"] * (column_name in _WIDE_ONLY)
+    return f' class="{" ".join([*classes, "cut"] if column_name == "cameras" else classes)}"' if classes else ""
+
+
+def facts_html(rows: Mapping[str, Any]) -> str:
+    """Return facts as a table of names and values in as many columns as fit, without facts that have no value."""
+    entries = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(str(value))}</dd></div>"
+        for name, value in rows.items()
+        if value not in (None, "", [])
+    )
+    return f'<dl class="facts">{entries}</dl>'
 
 
 def findings_html(

@@ -20,35 +20,37 @@ LINKS = (("Overview", "/"), ("Mixture", "/mixture"), ("Run", "/run"), ("Doctor",
 
 
 @contextmanager
-def page_frame(root: BrowsedRoot, title: str) -> Iterator[None]:
-    """Lay out a page: header with navigation, then a column for the content of the ``with`` block."""
+def page_frame(root: BrowsedRoot, title: str, *, address: str = "/") -> Iterator[None]:
+    """Lay out a page: header with navigation, then a column for the content of the ``with`` block.
+
+    ``address`` is the entry of the navigation that the page belongs to.
+    """
     ui.page_title(f"{title} · pairstream")
     ui.add_css(STYLE)
     ui.colors(primary="#1553a5")
-    with ui.header().classes("items-center gap-6 py-2").style("background: #1c2733"):
-        ui.link("pairstream", "/").classes("text-white font-bold no-underline")
-        for label, address in LINKS:
-            ui.link(label, address).classes("text-white no-underline")
-        ui.space()
-        ui.label(str(root.catalog.location)).classes("text-white opacity-70 text-sm").mark("root")
+    with ui.header().classes("p-0"):
+        ui.html(_header(root, address), sanitize=False).classes("w-full")
     with ui.column().classes("w-full gap-2"):
         ui.html(f"<h1>{escape(title)}</h1>", sanitize=False)
         yield
 
 
-def plain_page(root: BrowsedRoot, title: str, content: str, *, status: int = 200) -> HTMLResponse:
-    """Return a page of HTML with the same header, without NiceGUI, whose scripts load slowly."""
-    style = 'style="color: white; text-decoration: none; margin-right: 1.5rem"'
-    links_html = "".join(f'<a href="{url}" {style}>{label}</a>' for label, url in (("pairstream", "/"), *LINKS))
-    root_html = f'<span style="margin-left: auto; opacity: 0.7">{escape(str(root.catalog.location))}</span>'
+def plain_page(root: BrowsedRoot, title: str, content: str, *, status: int = 200, address: str = "/") -> HTMLResponse:
+    """Return a page of HTML with the same header, without NiceGUI, whose scripts load slowly; see ``page_frame``."""
     return HTMLResponse(
         f"<!DOCTYPE html><html lang='en'><meta charset='utf-8'><title>{escape(title)} · pairstream</title>"
-        f"<style>body {{ margin: 0; font: 15px/1.5 Roboto, system-ui, sans-serif; }} {STYLE}</style>"
-        "<body><header style='background: #1c2733; color: white; padding: 0.5rem 1rem; display: flex'>"
-        f"{links_html}{root_html}</header>"
-        f"<main style='padding: 1rem 1.5rem'><h1>{escape(title)}</h1>{content}</main></body></html>",
+        f"<meta name='viewport' content='width=device-width, initial-scale=1'><style>{STYLE}</style>"
+        f"<body>{_header(root, address)}<main><h1>{escape(title)}</h1>{content}</main></body></html>",
         status_code=status,
     )
+
+
+def _header(root: BrowsedRoot, address: str) -> str:
+    location = escape(str(root.catalog.location))
+    links = "".join(
+        f"<a href='{url}'{' aria-current=page' if url == address else ''}>{label}</a>" for label, url in LINKS
+    )
+    return f"<nav class='top'>{links}<span title='{location}'>{location}</span></nav>"
 
 
 def error_page(root: BrowsedRoot, error: Exception | str, *, status: int | None = None) -> HTMLResponse:

@@ -15,8 +15,8 @@ import numpy as np
 from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.doctor import Finding, FindingExample, doctor_command, read_findings, read_report
 from pairstream.browse.facts import Facts
-from pairstream.browse.markup import STYLE, findings_html, overview_html, totals
-from pairstream.view.player import PLAYER_FILE, describe_episode, facts_text, player_call
+from pairstream.browse.markup import OVERVIEW_SCRIPT, STYLE, findings_html, overview_html, totals
+from pairstream.view.player import PLAYER_FILE, describe_episode, player_call
 from pairstream.view.tracks import Tracks
 from stream.base.errors import ArgumentError, FormatError
 from stream.storage.remote import check_local
@@ -26,8 +26,8 @@ Chosen = tuple[str, str, int]
 _PAGE = """\
 <!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title} · pairstream</title>
-<style>body {{ font: 15px/1.5 system-ui, sans-serif; margin: 1.5em; }} {style}</style></head>
-<body>{content}</body></html>
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>{style}</style></head>
+<body><main>{content}</main></body></html>
 """
 
 
@@ -92,7 +92,7 @@ class _Writer:
     def write_overview(self, findings: Sequence[Finding] | None) -> None:
         all_facts = self.root.facts()
         episode_links = "".join(
-            f'<li><a class="plain" href="{_page((name, split, number))}">{name}, {split}, episode {number}</a></li>'
+            f'<li><a class="plain" href="{_page((name, split, number))}">{name}, {split}, episode {number + 1}</a></li>'
             for name, split, number in self.chosen
         )
         head = f"<h1>{escape(str(self.root.catalog.location))}</h1><p class='faint'>{totals(all_facts)}</p>"
@@ -103,7 +103,9 @@ class _Writer:
             return self._path((facts["dataset"], facts["first_split"], 0), 0, 0)
 
         datasets = overview_html(all_facts, self.root.damaged, picture=picture, links=False)
-        self._write("index.html", "Overview", f"{head}{datasets}<h2>Episodes</h2><ul>{episode_links}</ul>")
+        self._write(
+            "index.html", "Overview", f"{head}{datasets}{OVERVIEW_SCRIPT}<h2>Episodes</h2><ul>{episode_links}</ul>"
+        )
 
     def write_findings(self, findings: Sequence[Finding], max_bytes: int) -> None:
         bytes_left = max_bytes
@@ -139,8 +141,9 @@ class _Writer:
 
         stride_text = f", every {stride}. frame" if stride > 1 else ""
         links = f'<a class="plain" href="index.html">Overview</a><span class="faint">{stride_text}</span>'
-        head = f"<h1>{escape(tracks.title)}</h1><p>{links}</p><p class='faint'>{escape(facts_text(tracks))}</p>"
-        script = f"<script>{PLAYER_FILE.read_text('utf-8')}</script>{player_call(describe_episode(tracks, frames))}"
+        head = f"<h1>{escape(tracks.title)}</h1><p>{links}</p>"
+        player = player_call(describe_episode(tracks, frames), step=None)
+        script = f"<script>{PLAYER_FILE.read_text('utf-8')}</script>{player}"
         self._write(_page(episode), tracks.title, f"{head}<div id='player'></div>\n{script}")
 
     def _path(self, episode: Chosen, camera_number: int, step: int) -> str:

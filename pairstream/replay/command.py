@@ -1,4 +1,4 @@
-"""Command line of ``pairstream replay``: the batch of any step as a table, picture, digest or JSON."""
+"""Command line of ``pairstream replay``: the batch of any step as a table, page, digest or JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pairstream.command import command_parser, plain_table, print_table
-from pairstream.replay.contact_sheet import write_sheets
+from pairstream.replay.batch_html import write_page
 from pairstream.replay.shown_step import ShownStep, drawing_options, show_step, with_transforms
 from pairstream.view.window import open_run
 from stream.base.arguments import add_cache, printable, run_command, whole_number
@@ -37,7 +37,7 @@ exit codes:
   130  interrupted
 
 examples:
-  pairstream replay --loader run/loader.json --step 51234 --out pictures
+  pairstream replay --loader run/loader.json --step 51234 --out pages
   pairstream replay --loader run/loader.json --step 51234 --rank 3 --json
   diff <(pairstream replay --loader a/loader.json --range 0:100 --digest) \\
        <(pairstream replay --loader b/loader.json --range 0:100 --digest)
@@ -73,7 +73,7 @@ def _show(plan: RankPlan, options: argparse.Namespace) -> None:
     shown = show_step(plan, options.step)
     step, refs, replaced, faults = shown.step, shown.refs, shown.replaced_rows, shown.faults
     report: dict[str, Any] = {"step": step, "digest": digest(shown.trained)}
-    pictures = [] if options.out is None else _draw(plan, shown, options.out)
+    page_path = None if options.out is None else _write(plan, shown, options.out)
     if options.digest:
         print(json.dumps(report) if options.json else f"{step} {report['digest']}")
         return
@@ -86,7 +86,7 @@ def _show(plan: RankPlan, options: argparse.Namespace) -> None:
         report["replaced"] = [
             {"row": row, **{name: getattr(error, name) for name in _FAILURE}} for row, error in shown.replaced
         ]
-        report["pictures"] = [str(path) for path in pictures]
+        report["page"] = page_path and str(page_path)
         print(json.dumps(report, indent=1))
         return
     print(f"step {step}, rank {plan.rank} of {plan.world_size}, {len(refs)} rows, digest {report['digest']}\n")
@@ -100,17 +100,17 @@ def _show(plan: RankPlan, options: argparse.Namespace) -> None:
         print("\n! bad values:")
     for row, messages in faults.items():
         print(f"  row {row}: {printable('; '.join(messages))}")
-    for number, path in enumerate(pictures):
-        print(f"{'' if number else chr(10)}picture: {path}")
+    if page_path is not None:
+        print(f"\npage: {page_path}")
 
 
-def _draw(plan: RankPlan, shown: ShownStep, folder: Path) -> list[Path]:
+def _write(plan: RankPlan, shown: ShownStep, folder: Path) -> Path:
     refs, has_ranks = shown.refs, plan.world_size > 1
     rank = f", rank {plan.rank} of {plan.world_size}" if has_ranks else ""
     title = f"step {shown.step}{rank}, {len(refs)} rows, samples {refs[0].sample} to {refs[-1].sample}"
     file_name = f"step-{shown.step:08d}" + (f"-rank{plan.rank}" if has_ranks else "")
     try:
-        return write_sheets(folder, file_name, shown.seen, refs, title=title, **drawing_options(shown, plan.mixture))
+        return write_page(folder, file_name, shown.seen, refs, title=title, **drawing_options(shown, plan.mixture))
     except OSError as error:
         raise ArgumentError(f"--out {folder}: cannot be written ({error.strerror or error})") from None
 
@@ -133,7 +133,7 @@ def make_table(refs: Sequence[SampleRef], *, replaced: Collection[int], faults: 
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    description = "Show the batch of any step of a run: the origin of each row, a picture, and a digest."
+    description = "Show the batch of any step of a run: the origin of each row, a page with its pictures, and a digest."
     parser = command_parser("replay", description=description, epilog=_EPILOG)
     parser.add_argument("--loader", type=Path, required=True, metavar="FILE", help="the run's loader.json")
     step_group = parser.add_mutually_exclusive_group(required=True)
@@ -145,7 +145,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add_cache(parser)
     text = "transforms of the run (one, a list, or a function of the loader's data), or FILE.py:NAME"
     parser.add_argument("--transforms", metavar="MODULE:NAME", help=text)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write a picture: DIR/step-0000000N.png")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write a page of the rows: DIR/step-0000000N.html")
     parser.add_argument("--digest", action="store_true", help="print only the step and the hash of its batch")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)

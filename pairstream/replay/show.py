@@ -1,4 +1,4 @@
-"""A picture of a batch for notebooks: windows of all cameras with captions."""
+"""A batch in a notebook: frames of all cameras with captions, and curves of the actions."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pairstream.replay.contact_sheet import ROWS_PER_PAGE, draw_sheets
+from pairstream.replay.batch_html import rows_html
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
+from stream.base.html import Markup
 from stream.order.reference import SampleRef
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
-
     from stream.loader.loader import Loader
 
+_MOST_ROWS = 64
 _COLUMNS = ("dataset", "episode", "step", "offset", "language")
 """Keys of a batch that captions are made of."""
 
 
-def show(batch: Mapping[str, Any], loader: Loader | None = None, *, rows: int = 8) -> Image:
-    """Draw the first rows of a batch: frames of all cameras, origin, instruction, and a plot of the actions.
+def show(batch: Mapping[str, Any], loader: Loader | None = None, *, rows: int = 8) -> Markup:
+    """Return the first rows of a batch as HTML: frames of all cameras, origin, instruction, and a plot of the actions.
 
-    Frames whose mask is False are left white.
+    A notebook shows it. A frame whose mask is False is an empty box.
 
     Args:
         batch: Batch of a loader, of arrays or tensors.
         loader: Loader of the batch, for the names of the datasets; needed if the batch has no ``language``.
-        rows: Rows to draw, at most 64.
+        rows: Rows to show, at most 64.
 
     Raises:
         ArgumentError: The batch has no frames, is not from this loader, or lacks the origin of its rows.
     """
     if not isinstance(batch, Mapping):
         raise ArgumentError(f"show: {batch!s:.100}; expected a batch, such as loader.batch_at(0) or next(iter(loader))")
-    num_rows = min(check_whole_number("rows", rows, least=1), ROWS_PER_PAGE)
+    num_rows = min(check_whole_number("rows", rows, least=1), _MOST_ROWS)
     if not {batch_key.partition("/")[0] for batch_key in batch} & {"frames", "depth"}:
         hint = "; take the batch of loader.batch_on_host(step)" if "frames_jpeg" in batch else ""
         raise ArgumentError(f"show: the batch has no frames, its keys are {', '.join(batch)}{hint}")
@@ -48,8 +48,7 @@ def show(batch: Mapping[str, Any], loader: Loader | None = None, *, rows: int = 
         key: value[:num_rows] if isinstance(value, list) else np.asarray(value)[:num_rows]
         for key, value in arrays.items()
     }
-    (sheet,) = draw_sheets(first_rows, _refs(first_rows, loader))
-    return sheet
+    return rows_html(first_rows, _refs(first_rows, loader))
 
 
 def _refs(batch: Mapping[str, Any], loader: Loader | None) -> list[SampleRef]:

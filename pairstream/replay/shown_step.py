@@ -69,7 +69,10 @@ def show_step(rank_plan: RankPlan, step: int) -> ShownStep:
 
 
 def drawing_options(shown: ShownStep, mixture: OpenMixture) -> dict[str, Any]:
-    """Return the arguments of ``draw_cells`` that mark rows, and name cameras and dimensions."""
+    """Return the arguments of ``rows_html`` that mark rows, and name cameras and dimensions."""
+    faults = {row: list(messages) for row, messages in shown.faults.items()}
+    for row, error in shown.replaced:
+        faults.setdefault(row, []).append(f"replaced: {error.reason}")
     cameras: dict[str, dict[str, list[str]]] = {}
     for camera in mixture.cameras:
         names = cameras[camera.frames] = {}
@@ -77,8 +80,7 @@ def drawing_options(shown: ShownStep, mixture: OpenMixture) -> dict[str, Any]:
             names[name] = [dataset.fields.stored_cameras[number].name for number in numbers]
     actions = mixture.spec.actions
     dimensions = {name: vector.names for name, vector in zip(mixture.names, actions, strict=bool(actions))}
-    marks = {"replaced": shown.replaced_rows, "faults": shown.faults}
-    return {**marks, "cameras": cameras, "dimensions": dimensions}
+    return {"faults": faults, "cameras": cameras, "dimensions": dimensions}
 
 
 def find_transforms(name: str) -> Any:

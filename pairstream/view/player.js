@@ -5,9 +5,10 @@ function pairstreamPlayer(id, episode, options) {
   const root = document.getElementById(id);
   if (!root) { requestAnimationFrame(() => pairstreamPlayer(id, episode, options)); return; }
   const AHEAD = 900, BEHIND = 300, AT_ONCE = 12;
-  const HUES = ["#1553a5", "#c2410c", "#15803d", "#7e22ce", "#b91c1c", "#0e7490", "#a16207", "#be185d"];
+  const HUES = ["#3f7fd0", "#d9622b", "#2f9a55", "#9a55d6", "#c2528b", "#1d93ad", "#b3811f", "#7c8a2c"];
   const last = episode.steps - 1;
-  let step = Math.min(Math.max(options.step || 0, 0), Math.max(last, 0));
+  const firstFault = episode.faults.length ? Math.min(...episode.faults.map((fault) => fault.steps[0])) : 0;
+  let step = Math.min(Math.max(options.step ?? firstFault, 0), Math.max(last, 0));
   let playing = false, speed = 1, began = 0, from = 0, marked = Boolean(options.marked);
 
   const element = (tag, attributes, ...children) => {
@@ -16,39 +17,48 @@ function pairstreamPlayer(id, episode, options) {
     made.append(...children);
     return made;
   };
+  // Colours are those of the page, so that the player is light or dark with it.
   const style = `
-    .ps { font: 13px/1.4 system-ui, sans-serif; color: #1b1e24; max-width: 1500px; }
-    .ps-cameras { display: flex; flex-wrap: wrap; gap: 8px; }
-    .ps-camera { margin: 0; } .ps-camera figcaption { color: #667; font-size: 12px; }
-    .ps-camera canvas { display: block; background: #e8e9ee; border-radius: 4px; }
-    .ps-bar { display: flex; align-items: center; gap: 10px; margin: 8px 0; }
-    .ps-bar button, .ps-bar a, .ps-bar select { font: inherit; padding: 3px 10px; border: 1px solid #c5c8d0; border-radius: 4px;
-      background: white; color: #1b1e24; text-decoration: none; cursor: pointer; }
-    .ps-bar button.on { background: #b00020; color: white; border-color: #b00020; }
-    .ps-bar input { flex: 1; accent-color: #1553a5; }
+    .ps { font-size: 13px; line-height: 1.4; color: var(--ink); }
+    .ps-top { display: flex; flex-wrap: wrap; gap: 8px 20px; margin-top: 8px; }
+    .ps-cameras { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 200px), 1fr)); gap: 8px; flex: 3 1 ${300 * episode.cameras.length}px; }
+    .ps-top .facts { flex: 1 1 300px; align-content: start; } .ps > .facts { margin-top: 16px; }
+    .ps-camera { margin: 0; } .ps-camera figcaption { color: var(--faint); font-size: 12px; overflow-wrap: anywhere; }
+    .ps-camera canvas { display: block; width: 100%; background: var(--lane); border-radius: 4px; }
+    .ps-bar { display: flex; flex-wrap: wrap; align-items: center; gap: 8px; margin: 8px 0; }
+    .ps-bar button, .ps-bar a, .ps-bar select { font: inherit; padding: 3px 10px; border: 1px solid var(--line); border-radius: 4px;
+      background: var(--card); color: var(--ink); text-decoration: none; cursor: pointer; }
+    .ps-bar button.on, .ps .ps-alarm { background: light-dark(#b00020, #8f1d2c); color: white; border-color: transparent; }
+    .ps-alarm { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 12px; padding: 6px 12px; border-radius: 4px; margin: 6px 0; font-size: 15px; }
+    .ps-alarm button { font: inherit; color: white; background: #fff3; border: 0; border-radius: 4px; padding: 2px 8px; cursor: pointer; }
+    .ps-bar input { flex: 1 1 120px; accent-color: var(--accent); }
     .ps-where { font-variant-numeric: tabular-nums; white-space: nowrap; }
-    .ps-keys { color: #667; font-size: 12px; margin: 2px 0 8px; }
-    .ps-lines { position: relative; }
-    .ps-row { display: grid; grid-template-columns: 190px 1fr 90px; align-items: center; }
-    .ps-row > :first-child { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; padding-right: 8px; font-size: 12px; }
-    .ps-row > :last-child { padding-left: 8px; font-variant-numeric: tabular-nums; font-size: 12px; white-space: nowrap; overflow: hidden;
-      text-overflow: ellipsis; }
-    .ps-lane { position: relative; height: 20px; background: #eef0f4; margin: 1px 0; cursor: pointer; overflow: hidden; }
+    .ps-keys { color: var(--faint); font-size: 12px; margin: 2px 0 8px; }
+    .ps-row { display: grid; grid-template-columns: 150px 52px 1fr 90px; align-items: center; font-size: 12px; }
+    .ps-row > span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+    .ps-row > :last-child { padding-left: 8px; font-variant-numeric: tabular-nums; }
+    .ps-ends { display: flex; flex-direction: column; justify-content: space-between; height: 36px; text-align: right; padding-right: 5px;
+      color: var(--faint); font-size: 10px; line-height: 11px; font-variant-numeric: tabular-nums; }
+    .ps-strip { position: relative; background: var(--lane); margin: 1px 0; cursor: pointer; overflow: hidden; touch-action: pan-y; }
+    .ps-strip::after { content: ""; position: absolute; top: 0; bottom: 0; width: 1px; background: var(--bad); pointer-events: none; left: var(--cursor); }
+    .ps-window .ps-strip::before { content: ""; position: absolute; z-index: 1; top: 0; bottom: 0; background: rgba(250, 190, 30, 0.28); pointer-events: none;
+      left: var(--window-left); width: var(--window-width); }
+    .ps-lane { height: 20px; } .ps-row canvas { display: block; width: 100%; height: 36px; }
     .ps-band { position: absolute; top: 0; bottom: 0; overflow: hidden; white-space: nowrap; font-size: 11px; line-height: 20px;
-      padding-left: 4px; box-sizing: border-box; color: #1b1e24; border-left: 1px solid white; }
-    .ps-row canvas { display: block; width: 100%; height: 26px; cursor: pointer; }
-    .ps-cursor { position: absolute; top: 0; bottom: 0; width: 1px; background: #b00020; pointer-events: none; z-index: 2; }
-    .ps-window { position: absolute; top: 0; bottom: 0; background: rgba(250, 190, 30, 0.28); pointer-events: none; z-index: 1; }
+      padding-left: 4px; box-sizing: border-box; border-left: 1px solid var(--card); }
+    .ps-axis { position: sticky; top: 0; z-index: 3; background: var(--paper); } .ps-axis .ps-strip { background: none; height: 18px; }
+    .ps-axis i { position: absolute; font-style: normal; color: var(--faint); font-size: 11px; transform: translateX(-50%); white-space: nowrap; }
+    .ps-axis i:first-child { transform: none; }
     .ps details > summary { display: list-item; list-style: revert; cursor: pointer; font-weight: 600; margin: 6px 0 2px; }
-    .ps-fault { color: #b00020; }
-    @media (max-width: 700px) { .ps-row { grid-template-columns: 90px 1fr 60px; } }`;
+    .ps-fault { color: var(--bad); font-weight: 600; }
+    @media (max-width: 700px) { .ps-row { grid-template-columns: 74px 44px 1fr 52px; } .ps-cameras { grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); } }`;
   root.classList.add("ps");
   root.replaceChildren(element("style", {}, style));
 
   // Frames: fetched ahead of the cursor, kept as images around it.
   const cameras = episode.cameras.map((camera, number) => {
-    const [height, width] = camera.size, shown = Math.min(320, Math.max(width, 224)), scale = shown / width;
-    const canvas = element("canvas", {width, height, style: `width:${shown}px;height:${Math.round(height * scale)}px`});
+    const [height, width] = camera.size, canvas = element("canvas", {width, height});
+    canvas.style.maxWidth = `${55 * width / height}vh`;
     canvas.dataset.camera = camera.name;
     const caption = element("figcaption", {}, "");
     return {...camera, number, canvas, caption, images: new Map(), missing: new Set(camera.missing), shown: -2};
@@ -107,14 +117,14 @@ function pairstreamPlayer(id, episode, options) {
     if (state === "shown") {
       context.drawImage(held.image, 0, 0, width, height);
     } else {
-      context.fillStyle = state === "damaged" ? "#fbe9eb" : "#e8e9ee";
+      context.fillStyle = state === "damaged" ? "#fbe9eb" : "#8884";
+      context.clearRect(0, 0, width, height);
       context.fillRect(0, 0, width, height);
-      context.fillStyle = state === "damaged" ? "#b00020" : "#667";
+      context.fillStyle = state === "damaged" ? "#b00020" : "#888";
       context.font = `${Math.max(10, Math.round(width / 16))}px system-ui, sans-serif`;
       context.fillText(state === "damaged" ? "damaged frame" : "no frame stored", width / 16, height / 2);
     }
     camera.caption.textContent = label(camera) + (state === "damaged" ? `: ${held.fault}` : "");
-    camera.caption.style.maxWidth = camera.canvas.style.width;
     camera.caption.classList.toggle("ps-fault", state === "damaged");
   }
 
@@ -127,6 +137,12 @@ function pairstreamPlayer(id, episode, options) {
   speeds.value = "1";
   const link = element("a", {title: "a link to this step"}, "link");
   const bar = element("div", {class: "ps-bar"}, toggle, speeds, slider, where, link);
+  const alarm = element("div", {class: "ps-alarm", role: "alert"});
+  for (const fault of episode.faults) {
+    const count = fault.steps.length, seek = element("button", {title: "show this step"}, `step ${fault.steps[0]}`);
+    seek.addEventListener("click", () => { stop(); go(fault.steps[0]); });
+    alarm.append(element("b", {}, `NaN or infinity in ${fault.name}`), `${count} step${count > 1 ? "s" : ""}, from`, seek);
+  }
   const mark = element("button", {title: "m"}, "mark");
   if (options.mark) bar.append(mark);
   for (const [key, text] of [["previous", "‹ previous"], ["next", "next ›"]]) {
@@ -138,11 +154,27 @@ function pairstreamPlayer(id, episode, options) {
   const note = element("div", {class: "ps-keys"}, hint);
   const rail = element("div", {class: "ps-cameras"}, ...cameras.map((camera) => element("figure", {class: "ps-camera"}, camera.canvas, camera.caption)));
 
-  // Bands and curves share one axis of steps.
-  const lines = element("div", {class: "ps-lines"}), cursor = element("div", {class: "ps-cursor"});
-  const span = episode.window ? element("div", {class: "ps-window", title: "the window of the sample"}) : null;
-  lines.append(cursor, ...(span ? [span] : []));
+  const facts = element("dl", {class: "facts"}, ...episode.facts.map(([name, value]) =>
+    element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+
+  // Bands and curves share one axis of steps, in percent of their strips.
+  const lines = element("div", {class: "ps-lines"});
   const place = (at) => episode.steps ? (at + 0.5) / episode.steps : 0;
+  const percent = (share) => `${100 * share}%`;
+  if (episode.window) {
+    const [start, stop] = episode.window;
+    lines.classList.add("ps-window");
+    lines.style.setProperty("--window-left", percent(start / episode.steps));
+    lines.style.setProperty("--window-width", percent((stop - start) / episode.steps));
+  }
+  const axis = element("div", {class: "ps-strip"});
+  const spacing = [1, 2, 5].flatMap((digit) => [1, 10, 100, 1000, 1e4, 1e5].map((power) => digit * power))
+    .sort((one, two) => one - two).find((each) => episode.steps / each <= 10) || episode.steps;
+  for (let at = 0; at <= last; at += spacing) {
+    const seconds = episode.knowsRate && window.innerWidth > 700 ? ` (${+(at / episode.rate).toPrecision(3)} s)` : "";
+    axis.append(element("i", {style: `left:${percent(at ? place(at) : 0)}`}, `${at}${seconds}`));
+  }
+  lines.append(element("div", {class: "ps-row ps-axis"}, element("span", {}, "step"), element("span"), axis, element("span")));
   const seekOn = (target) => {
     const seek = (event) => {
       const box = target.getBoundingClientRect();
@@ -161,15 +193,15 @@ function pairstreamPlayer(id, episode, options) {
     if (open) { built = true; build(box); }
   }
   function addLane(box, lane) {
-    const strip = element("div", {class: "ps-lane"}), value = element("span"), words = [...new Set(lane.bands.map((band) => band[2]))];
+    const strip = element("div", {class: "ps-strip ps-lane"}), value = element("span"), words = [...new Set(lane.bands.map((band) => band[2]))];
     for (const [start, stop, text] of lane.bands) {
       if (text === "false") continue;
-      const hue = text === "true" ? "#f3b0b8" : HUES[words.indexOf(text) % HUES.length] + "33";
+      const hue = text === "true" ? "#d0405588" : HUES[words.indexOf(text) % HUES.length] + "55";
       strip.append(element("div", {class: "ps-band", title: `${text}: steps ${start} to ${stop - 1}`,
         style: `left:${100 * start / episode.steps}%;width:${100 * (stop - start) / episode.steps}%;background:${hue}`}, text));
     }
     seekOn(strip);
-    box.append(element("div", {class: "ps-row"}, element("span", {title: lane.name}, lane.name), strip, value));
+    box.append(element("div", {class: "ps-row"}, element("span", {title: lane.name}, lane.name), element("span"), strip, value));
     follow.push(() => {
       if (!box.open) return;
       const now = lane.bands.find(([start, stop]) => start <= step && step < stop);
@@ -177,41 +209,45 @@ function pairstreamPlayer(id, episode, options) {
     });
   }
   function addCurve(box, curve, dim, hue) {
-    const canvas = element("canvas"), value = element("span"), values = curve.values[dim];
+    const canvas = element("canvas"), strip = element("div", {class: "ps-strip"}, canvas), value = element("span"), values = curve.values[dim];
     const numbers = values.filter((each) => typeof each === "number");
-    const low = Math.min(...numbers), high = Math.max(...numbers);
+    const low = Math.min(...numbers), high = Math.max(...numbers), name = curve.dims[dim];
+    const isStepped = curve.stepped.includes(dim) || new Set(numbers).size <= 3;
     const paintCurve = () => {
-      const ratio = window.devicePixelRatio || 1, width = Math.max(canvas.clientWidth, 10) * ratio, height = 26 * ratio;
+      const ratio = window.devicePixelRatio || 1, width = Math.max(canvas.clientWidth, 10) * ratio, height = 36 * ratio;
       canvas.width = width; canvas.height = height;
-      const context = canvas.getContext("2d");
-      context.fillStyle = dim % 2 ? "#f5f6f9" : "#eef0f4";
-      context.fillRect(0, 0, width, height);
-      context.strokeStyle = hue; context.lineWidth = 1.4 * ratio; context.beginPath();
+      const context = canvas.getContext("2d"), wide = width / episode.steps;
+      context.strokeStyle = hue; context.lineWidth = 1.5 * ratio; context.beginPath();
       let pen = false;
       values.forEach((each, at) => {
         const x = place(at) * width;
         if (typeof each !== "number") {
-          context.fillStyle = each === null ? "#e8a5ad" : "#b00020";
-          context.fillRect(x - 0.5 * width / episode.steps, 0, Math.max(width / episode.steps, 1), height);
+          // NaN and infinity are loud; a step without a value is grey.
+          context.fillStyle = each === null ? "#88888844" : "#e0102f";
+          context.fillRect(x - 0.5 * wide, 0, Math.max(wide, 3 * ratio), height);
           pen = false;
           return;
         }
-        const y = high > low ? height - 3 * ratio - (each - low) / (high - low) * (height - 6 * ratio) : height / 2;
-        if (pen) context.lineTo(x, y); else { context.moveTo(x - 1, y); context.lineTo(x, y); }
+        const y = high > low ? height - 4 * ratio - (each - low) / (high - low) * (height - 8 * ratio) : height / 2;
+        const left = isStepped ? x - 0.5 * wide : x - (pen ? 0 : 1);
+        if (pen) context.lineTo(left, y); else context.moveTo(left, y);
+        context.lineTo(isStepped ? x + 0.5 * wide : x, y);
         pen = true;
       });
       context.stroke();
     };
-    seekOn(canvas);
-    const name = curve.dims[dim];
+    seekOn(strip);
     const title = numbers.length ? `${curve.name} ${name}: ${low} to ${high}` : `${curve.name} ${name}: no value`;
-    box.append(element("div", {class: "ps-row"}, element("span", {title}, name), canvas, value));
+    const short = (each) => String(+each.toPrecision(3));
+    const ends = element("div", {class: "ps-ends"}, ...(!numbers.length ? [] : high > low ? [short(high), short(low)] : [short(high)])
+      .map((each) => element("span", {}, each)));
+    box.append(element("div", {class: "ps-row"}, element("span", {title}, name), ends, strip, value));
     new ResizeObserver(paintCurve).observe(canvas);
     follow.push(() => {
       if (!box.open) return;
       const now = values[step];
-      value.textContent = now === null || now === undefined ? "nan" : typeof now === "number" ? +now.toPrecision(4) : now;
-      value.classList.toggle("ps-fault", typeof now !== "number");
+      value.textContent = now === null || now === undefined ? "–" : typeof now === "number" ? +now.toPrecision(4) : now;
+      value.classList.toggle("ps-fault", typeof now === "string");
     });
   }
   if (episode.lanes.length) section("texts and flags", true, (box) => episode.lanes.forEach((lane) => addLane(box, lane)));
@@ -226,27 +262,15 @@ function pairstreamPlayer(id, episode, options) {
     section(curve.name + more, false, (box) => curve.dims.forEach((_, dim) => addCurve(box, curve, dim, HUES[dim % HUES.length])));
   }
 
-  root.append(rail, bar, note, lines);
+  const top = element("div", {class: "ps-top"}, rail);
+  root.append(...(episode.faults.length ? [alarm] : []), top, bar, note, lines);
+  (cameras.length <= 2 && window.innerWidth > 700 ? top : root).append(facts);
 
-  // Where the steps are in `lines`, measured only when the layout changes.
-  const axis = {left: 0, width: 0};
-  function measure() {
-    const row = [...lines.querySelectorAll("details[open] > .ps-row")][0];
-    if (row) {
-      const box = row.children[1].getBoundingClientRect();
-      Object.assign(axis, {left: box.left - lines.getBoundingClientRect().left, width: box.width});
-    }
-    if (span) {
-      span.style.left = `${axis.left + episode.window[0] / episode.steps * axis.width}px`;
-      span.style.width = `${(episode.window[1] - episode.window[0]) / episode.steps * axis.width}px`;
-    }
-    draw();
-  }
   function draw() {
     for (const camera of cameras) paint(camera);
     slider.value = step;
     where.textContent = `step ${step} of ${episode.steps}` + (episode.knowsRate ? `, ${(step / episode.rate).toFixed(2)} s` : "");
-    cursor.style.left = `${axis.left + place(step) * axis.width}px`;
+    lines.style.setProperty("--cursor", percent(place(step)));
     for (const each of follow) each();
     toggle.textContent = playing ? "❚❚ pause" : "▶ play";
     mark.textContent = marked ? "marked" : "mark";
@@ -316,8 +340,7 @@ function pairstreamPlayer(id, episode, options) {
     event.preventDefault();
     act(event);
   });
-  new ResizeObserver(measure).observe(lines);
   fill();
-  measure();
+  draw();
   remember();
 }

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pairstream.view.tracks import Curve, Tracks
+from stream.format.fields import Fields
+from stream.format.names import VECTORS
 
 PLAYER_FILE = Path(__file__).with_name("player.js")
 _RATE = 10.0
@@ -26,6 +29,7 @@ def describe_episode(
     ``frames`` is a function of a camera's number. It returns an address with ``{step}`` in it, or a list with an
     address, None for no frame, or ``{"fault": text}`` for each step.
     """
+    curves = list(tracks.curves())
     return {
         "title": tracks.title,
         "steps": tracks.steps,
@@ -43,38 +47,46 @@ def describe_episode(
             }
             for camera_number, track in enumerate(tracks.cameras)
         ],
-        "curves": [_describe_curve(curve) for curve in tracks.curves()],
+        "curves": [_describe_curve(curve, tracks.dataset.fields) for curve in curves],
         "lanes": [lane._asdict() for lane in tracks.lanes()],
+        "facts": [[name, str(value)] for name, value in _facts(tracks) if value not in (None, "", [])],
+        "faults": [
+            {"name": f"{curve.name}: {curve.dims[dim]}", "steps": np.flatnonzero(bad[:, dim]).tolist()}
+            for curve, bad in ((curve, curve.nonfinite) for curve in curves if curve.name in VECTORS)
+            for dim in np.flatnonzero(bad.any(0)).tolist()
+        ],
     }
 
 
-def _describe_curve(curve: Curve) -> dict[str, Any]:
-    return {
-        "name": curve.name,
-        "group": curve.group,
-        "dims": curve.dims[:_DIMS],
-        "left": max(0, len(curve.dims) - _DIMS),
-        "values": [[_number(value) for value in values] for values in curve.values.T[:_DIMS].tolist()],
-    }
+def _describe_curve(curve: Curve, fields: Fields) -> dict[str, Any]:
+    parts = [part for part in getattr(fields, curve.name, None) or () for _ in part.indices]
+    # A gripper or a flag changes at a step, and has no values between.
+    stepped = [dim for dim, part in enumerate(parts) if part.quantity == "gripper" or part.kind == "flag"]
+    values = [
+        [_number(value) if is_valid else None for value, is_valid in zip(column, curve.valid.tolist(), strict=True)]
+        for column in curve.values.T[:_DIMS].tolist()
+    ]
+    dims, dims_left = curve.dims[:_DIMS], max(0, len(curve.dims) - _DIMS)
+    content = {"name": curve.name, "group": curve.group, "dims": dims, "left": dims_left}
+    return {**content, "values": values, "stepped": stepped}
 
 
-def _number(number: float) -> float | str | None:
+def _number(number: float) -> float | str:
     # Six digits are more than a screen has; JSON has no NaN and no infinity.
-    if number != number:
-        return None
-    return float(f"{number:.6g}") if abs(number) != float("inf") else ("inf" if number > 0 else "-inf")
+    return float(f"{number:.6g}") if math.isfinite(number) else str(number)
 
 
-def facts_text(tracks: Tracks) -> str:
-    """Return the columns of the episode that have a value, as one line."""
-    return " · ".join(f"{name} {value}" for name, value in tracks.facts.items() if value not in (None, "", []))
+def _facts(tracks: Tracks) -> Iterator[tuple[str, Any]]:
+    """Yield the name of the episode in commands and in Python, then its columns."""
+    yield "name", f"{tracks.dataset.name}/{tracks.index.split}/{tracks.episode}"
+    yield from tracks.facts.items()
 
 
 def player_call(episode: Mapping[str, Any], **options: Any) -> str:
     """Return the script that starts the player of an episode, as described, in the element ``player``.
 
-    Options are the ``step`` to open, ``previous`` and ``next`` addresses, ``marked``, and ``mark``, the address that a
-    change of the mark is sent to.
+    Options are the ``step`` to open (None for the first NaN of action and state, or 0), ``previous`` and ``next``
+    addresses, ``marked``, and ``mark``, the address that a change of the mark is sent to.
     """
     # `</script>` in a text must not end the script.
     description, settings = (json.dumps(value).replace("<", "\\u003c") for value in (episode, options))

@@ -39,12 +39,19 @@ class Curve(NamedTuple):
         group: ``action`` and ``state``, as the registry has them and in canonical spaces, or ``column``.
         dims: Name of each dimension.
         values: float64 [steps, dims], NaN where a step has no value.
+        valid: bool [steps], False where a step has no value.
     """
 
     name: str
     group: str
     dims: tuple[str, ...]
     values: np.ndarray
+    valid: np.ndarray
+
+    @property
+    def nonfinite(self) -> np.ndarray:
+        """Mask of NaN and infinity among the stored values, bool [steps, dims]."""
+        return np.asarray(~np.isfinite(self.values) & self.valid[:, None])
 
 
 class Band(NamedTuple):
@@ -176,13 +183,12 @@ class Tracks:
             if column_name not in vector_columns and column_name in step_table.columns:
                 vector_columns.add(column_name)
                 vector = dataset_vector(self.dataset, vector_name, Vector(space=space), steps=step_table)
-                yield Curve(column_name, vector_name, vector.names, self._numbers(column_name))
+                yield self._curve(column_name, vector_name, vector.names)
         for name, column in step_table.columns.items():
             is_number = column.dtype is not None and column.texts is None and not column.bits
             if is_number and name not in _KEYS | vector_columns:
-                values = self._numbers(name)
                 dims = [name] if column.width is None else [f"[{number}]" for number in range(column.width)]
-                yield Curve(name, "column", tuple(dims), values)
+                yield self._curve(name, "column", tuple(dims))
 
     def lanes(self) -> Iterator[Lane]:
         """Yield the instruction, then every other column of texts or booleans."""
@@ -197,10 +203,11 @@ class Tracks:
                 continue
             yield Lane(column_name, tuple(_bands(band_texts, self._valid(column_name))))
 
-    def _numbers(self, column_name: str) -> np.ndarray:
+    def _curve(self, column_name: str, group: str, dims: tuple[str, ...]) -> Curve:
         values = self.index.steps.take(column_name, self._rows).astype(np.float64)
-        values[~self._valid(column_name)] = np.nan
-        return values[:, None] if values.ndim == 1 else values
+        is_valid = self._valid(column_name)
+        values[~is_valid] = np.nan
+        return Curve(column_name, group, dims, values[:, None] if values.ndim == 1 else values, is_valid)
 
     def _valid(self, column_name: str) -> np.ndarray:
         is_valid = self.index.steps.valid(column_name, self._rows)

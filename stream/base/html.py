@@ -16,7 +16,10 @@ _HEIGHT = 96
 
 
 class Markup(str):
-    """A text that is HTML already."""
+    """A text that is HTML already; a notebook shows it as such."""
+
+    def _repr_html_(self) -> str:
+        return self
 
 
 def html_table(column_titles: Sequence[str], table_rows: Iterable[Sequence[Any]]) -> str:

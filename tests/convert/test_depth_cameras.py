@@ -18,7 +18,7 @@ from convert.errors import EXIT_DAMAGED, EXIT_USAGE
 from convert.run.command import main
 from convert.verify.command import main as verify
 from pairstream.export.command import main as export
-from pairstream.replay.contact_sheet import draw_sheets
+from pairstream.replay.batch_html import rows_html
 from pairstream.view.tracks import open_tracks
 from stream import Frames, make_loader
 from stream.adapters import lerobot as lerobot_adapter
@@ -264,9 +264,8 @@ def test_deep_verification_compares_kinds_with_the_manifest(
 def test_the_picture_of_a_batch_shows_depth(root: Path) -> None:
     loader = open_loader(root, [0, 1], cameras=["wide", "near"])
     batch, refs = loader.batch_at(0), loader.describe(0)
-    (sheet,) = draw_sheets(batch, refs)
-    (without,) = draw_sheets({key: value for key, value in batch.items() if "depth" not in key}, refs)
-    assert sheet.size[0] > without.size[0]
+    without = {key: value for key, value in batch.items() if "depth" not in key}
+    assert rows_html(batch, refs).count("<img") > rows_html(without, refs).count("<img")
 
 
 def test_the_tracks_of_an_episode_and_its_recording_have_depth(root: Path, tmp_path: Path) -> None:

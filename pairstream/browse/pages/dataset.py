@@ -18,6 +18,7 @@ from pairstream.browse.drawing import draw_comparison, draw_counts
 from pairstream.browse.episodes import EpisodeTable, Query, read_filter
 from pairstream.browse.facts import describe_facts, notes_of
 from pairstream.browse.histograms import SCALES, VECTORS, compare
+from pairstream.browse.markup import facts_html
 from pairstream.browse.pages.doctor import show_findings
 from pairstream.browse.shell import page_frame
 from stream.base.errors import StreamError
@@ -25,12 +26,12 @@ from stream.sample.filters import OPERATORS
 
 TABS = ("Episodes", "Histograms", "Lengths", "Instructions", "Findings")
 _SHOWN = ("num_steps", "language", "status")
-_TEXTS, _BINS = 200, 40
-"""Most instructions that are listed, and bars of the lengths."""
+_TEXTS, _BINS, _PICTURES = 200, 40, 5
+"""Most instructions that are listed, bars of the lengths, and pictures of an episode."""
 
 _CELLS = {
-    "picture": """<a :href="props.row.address"><img :src="props.row.picture" loading="lazy"
-        style="height: 56px; min-width: 56px; background: #eef" onerror="this.style.visibility = 'hidden'"></a>""",
+    "pictures": """<a :href="props.row.address" class="strip"><img v-for="url in props.row.pictures" :src="url"
+        :key="url" loading="lazy" onerror="this.style.visibility = 'hidden'"></a>""",
     "episode": """<a class="plain" :href="props.row.address">{{ props.value }}</a>""",
     "mark": """<q-checkbox dense :model-value="props.value" :aria-label="'mark ' + props.row.episode"
         @update:model-value="value => $parent.$emit('mark', [props.row.episode, value])" />""",
@@ -48,12 +49,15 @@ async def show(root: BrowsedRoot, doctor: Doctor, name: str, split: str, *, stat
     dataset, table = root.dataset(name), root.table(name, split)
     page = _Page(root, doctor, table, name, split, _View.read(state, table))
     with page_frame(root, f"{name}, {split}"):
-        with ui.row().classes("items-center gap-4"):
-            for other_split in dataset.shards:
-                if other_split != split:
-                    ui.link(other_split, dataset_url(name, other_split)).classes("plain")
-            counts = f"{len(table):,} episodes · {len(table.index.steps):,} steps"
-            ui.label(" · ".join([counts, *notes_of(describe_facts(dataset))])).classes("faint")
+        facts = describe_facts(dataset)
+        ui.label(facts["description"])
+        if len(dataset.shards) > 1:
+            switch = ui.toggle(list(dataset.shards), value=split).props("dense no-caps").mark("split")
+            switch.on_value_change(lambda event: ui.navigate.to(dataset_url(name, event.value)))
+        with ui.expansion("About this dataset", value=False).classes("w-full").props("dense"):
+            ui.html(facts_html(notes_of(facts)), sanitize=False).classes("w-full")
+            for quirk in facts["quirks"]:
+                ui.label(f"• {quirk}")
         first_tab = tab if tab in TABS else TABS[0]
         with ui.tabs().props("align=left dense no-caps") as tabs:
             for tab_title in TABS:
@@ -174,6 +178,8 @@ class _Page:
             self.first = min(self.first, max(0, (len(matches) - 1) // self.rows * self.rows))
             shown_episodes = matches[self.first : self.first + self.rows]
             status_label.text = f"{len(matches):,} of {len(self.table):,} episodes"
+            if not len(matches):
+                status_label.text += "; none matches: change the search or remove a filter"
             if num_samples is not None:
                 num_all = len(self.table.index.table(self.table.samples))
                 status_label.text += f", {num_samples:,} of {num_all:,} samples"
@@ -244,8 +250,8 @@ class _Page:
     def _columns(self) -> list[dict[str, Any]]:
         sortable = ("episode", *self.view.columns)
         has_findings = bool(self.doctor.findings_of(self.name, self.split))
-        column_names = ["mark", "picture", *sortable, *(["findings"] if has_findings else [])]
-        titles = {"picture": "", "num_steps": "steps", "num_records": "records", "language": "instruction"}
+        column_names = ["mark", "pictures", *sortable, *(["findings"] if has_findings else [])]
+        titles = {"pictures": "", "num_steps": "steps", "num_records": "records", "language": "instruction"}
         columns = []
         for name in column_names:
             texts = {"name": name, "field": name, "label": titles.get(name, name), "align": "left"}
@@ -254,6 +260,7 @@ class _Page:
 
     def _rows(self, episodes: np.ndarray) -> list[dict[str, Any]]:
         values = {name: self.table.values(name, episodes) for name in {*self.view.columns, "episode_id"}}
+        step_counts = self.table.index.episodes.array("num_steps")[episodes].tolist()
         rules_by_episode: dict[int | None, set[str]] = {}
         for finding in self.doctor.findings_of(self.name, self.split):
             for example in finding["examples"]:
@@ -262,18 +269,21 @@ class _Page:
             {
                 "episode": episode_number,
                 "address": episode_url(self.name, self.split, episode_number),
-                "picture": self.root.frame_url(self.name, self.split, episode_number, 0, 0),
+                "pictures": [
+                    self.root.frame_url(self.name, self.split, episode_number, 0, step)
+                    for step in sorted(set(np.linspace(0, num_steps - 1, _PICTURES).astype(int).tolist()))
+                ],
                 "mark": self.root.marks.has(self.name, values["episode_id"][position]),
                 "findings": ", ".join(sorted(rules_by_episode.get(episode_number, ()))),
                 **{name: values[name][position] for name in self.view.columns},
             }
-            for position, episode_number in enumerate(episodes.tolist())
+            for position, (episode_number, num_steps) in enumerate(zip(episodes.tolist(), step_counts, strict=True))
         ]
 
     async def _build_histograms(self) -> None:
         titles = {name: title for name, title in VECTORS.items() if name in self.table.index.steps.columns}
         if not titles:
-            ui.label("This dataset has no action and no state.")
+            ui.label("This dataset has no action and no state, so no histograms; see Lengths and Instructions.")
             return
         others = [name for name in self.root.names if name != self.name]
         with ui.row().classes("items-center"):
@@ -282,7 +292,7 @@ class _Page:
             dataset_select = ui.select(others, value=others, multiple=True, label="Beside").classes("w-64")
         dataset_select.props(f'options-dense display-value="{len(others)} datasets"')
         status_label = ui.label().classes("faint")
-        drawing = ui.html(sanitize=False).classes("w-full overflow-x-auto").mark("histograms")
+        drawing = ui.html(sanitize=False).classes("scroll").mark("histograms")
 
         async def draw() -> None:
             try:
@@ -305,13 +315,13 @@ class _Page:
     def _build_lengths(self) -> None:
         step_counts = self.table.index.episodes.array("num_steps")
         if not len(step_counts):
-            ui.label("This split has no episodes.")
+            ui.label("This split has no episodes; choose another split.")
             return
         fewest, upper_end = int(step_counts.min()), int(step_counts.max()) + 1
         counts, edges = np.histogram(step_counts, min(_BINS, upper_end - fewest), (fewest, upper_end))
         median, total = np.median(step_counts), int(step_counts.sum())
         ui.label(f"{fewest:,} to {upper_end - 1:,} steps, median {median:,.0f}, {total:,} in all").classes("faint")
-        ui.html(draw_counts(counts, edges, unit="steps"), sanitize=False).mark("lengths")
+        ui.html(draw_counts(counts, edges, unit="steps"), sanitize=False).classes("scroll").mark("lengths")
 
     async def _build_instructions(self) -> None:
         instructions, num_texts = await asyncio.to_thread(self.table.frequent_instructions, _TEXTS)

@@ -18,7 +18,7 @@ _REFRESH_S = 0.5
 
 def show(root: BrowsedRoot, doctor: Doctor) -> None:
     """Build the page of all datasets."""
-    with page_frame(root, "Doctor"):
+    with page_frame(root, "Doctor", address="/doctor"):
         scope = "Mistakes in the data themselves: all columns of the indexes, and some of the pictures."
         ui.label(scope).classes("faint")
         show_findings(root, doctor, list(root.names), split_name=None)
@@ -38,7 +38,7 @@ def show_findings(root: BrowsedRoot, doctor: Doctor, dataset_names: list[str], *
         if doctor.began is not None:
             status_label.text = f"pairstream doctor runs, {time.monotonic() - doctor.began:.0f} s"
         else:
-            status_label.text = doctor.error or ("" if has_looked else "not looked at yet")
+            status_label.text = doctor.error or ("" if has_looked else "not looked at yet; takes seconds to minutes")
         if shown_findings[0] is not doctor.findings:
             shown_findings[0] = doctor.findings
             findings = [finding for finding in doctor.findings if finding["dataset"] in dataset_names]

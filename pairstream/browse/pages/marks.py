@@ -19,7 +19,7 @@ _USES = {"leave_out": "leave these out", "keep": "keep only these"}
 def show(root: BrowsedRoot) -> None:
     """Build the page."""
     marks = root.marks
-    with page_frame(root, "Marks"):
+    with page_frame(root, "Marks", address="/marks"):
         status_label = ui.label().classes("faint").mark("marks")
         # A loader refuses datasets that are not its own.
         marks_file = marks.path.name if marks.others else str(marks.path)
@@ -34,6 +34,8 @@ def show(root: BrowsedRoot) -> None:
                 status_label.text += f", where those of {others} of other roots stay; give a loader the download"
             content.clear()
             with content:
+                if not marks.datasets:
+                    ui.label("Nothing is marked yet: press m on an episode's page, or tick it in a table of episodes.")
                 for dataset_name in marks.datasets:
                     _build_dataset(root, dataset_name, refresh)
 

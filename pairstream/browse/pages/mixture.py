@@ -14,7 +14,6 @@ import numpy as np
 from nicegui import ui
 
 from pairstream.browse.browsed_root import BrowsedRoot, dataset_url
-from pairstream.browse.drawing import draw_shares
 from pairstream.browse.shell import page_frame
 from stream.base.errors import ArgumentError, StreamError
 from stream.loader.open_mixture import OpenMixture, open_mixture
@@ -58,7 +57,7 @@ def show(
 
     Without a mixture, it is all datasets of the root. ``marks`` are the ``episodes`` of ``stream.Select``.
     """
-    with page_frame(root, "Mixture"):
+    with page_frame(root, "Mixture", address="/mixture"):
         with ui.row().classes("items-center w-full"):
             known_names = [*packaged_mixtures(), *root.names]
             mixture_input = ui.input(
@@ -100,8 +99,7 @@ def show(
             status_label.text = f"{len(overview)} datasets, {num_samples:,} samples an epoch, {steps}"
             content.clear()
             with content:
-                shares = draw_shares(opened.names, opened.phase_weights, opened.mixture.until)
-                ui.html(shares + table_html(root, opened, overview, size), sanitize=False)
+                ui.html(table_html(root, opened, overview, size), sanitize=False).classes("scroll")
 
         open_button.on_click(open_form)
         for field in (mixture_input, split_input, where_input):
@@ -112,7 +110,7 @@ def show(
 def table_html(
     root: BrowsedRoot, mixture: OpenMixture, overview: Mapping[str, Mapping[str, Any]], batch_size: int
 ) -> str:
-    """Return a table of the members, every text escaped."""
+    """Return a table of the members with their shares as bars, every text escaped."""
     until, phases = mixture.mixture.until, np.array(mixture.phase_weights)
     shares = [f"share {end}" for end in (*(f"to {step:,}" for step in until), "on")] if until else ["share"]
     headings = ("dataset", *shares, "samples", f"epochs in {_STEPS:,} steps", "episodes", "left out", "unknown")
@@ -128,12 +126,16 @@ def table_html(
         left_out = [f"{count:,} by {escape(reason)}" for reason, count in conditions.items() if count]
         unknown = [f"{count:,} {escape(reason)}" for reason, count in unknown_episodes.items() if count]
         numbers = [
-            *(f"{share:.2%}" for share in phases[:, member_number]),
             f"{summary['samples']:,}",
             f"{drawn / summary['samples']:,.2f}" if summary["samples"] else "none",
             f"{summary['remaining_episodes']:,} of {summary['episodes']:,}",
         ]
-        number_cells = "".join(f'<td class="number">{number}</td>' for number in numbers)
+        # The longest bar of a phase fills its cell, so that 29 small shares can be compared.
+        bars = "".join(
+            f'<td class="number share" style="--share: {share / largest:.3f}">{share:.2%}</td>'
+            for share, largest in zip(phases[:, member_number], phases.max(1), strict=True)
+        )
+        number_cells = bars + "".join(f'<td class="number">{number}</td>' for number in numbers)
         split_html, reasons = f"<span class='faint'>{escape(summary['split'])}</span>", "<br>".join(left_out)
         reasons = reasons or "<span class=faint>nothing</span>"
         table_rows.append(f"<td>{title} {split_html}</td>{number_cells}<td>{reasons}</td><td>{', '.join(unknown)}</td>")

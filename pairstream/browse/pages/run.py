@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from html import escape
 from pathlib import Path
 from urllib.parse import urlencode
 
 import numpy as np
-from nicegui import run, ui
-from PIL import Image
+from fastapi.responses import HTMLResponse
 
 from pairstream.browse.browsed_root import BrowsedRoot, episode_url
-from pairstream.browse.shell import page_frame
-from pairstream.replay.contact_sheet import ROWS_PER_PAGE, draw_cells
+from pairstream.browse.shell import plain_page
+from pairstream.replay.batch_html import rows_html
 from pairstream.replay.shown_step import ShownStep, drawing_options, show_step, with_transforms
 from pairstream.view.window import open_run, window_of
 from stream.base.errors import ArgumentError, StreamError
@@ -23,22 +20,18 @@ from stream.loader.rank_plan import RankPlan
 from stream.loader.saved import SavedTransforms
 from stream.order.reference import SampleRef
 
-_STYLE = """
-.rows { display: flex; flex-wrap: wrap; gap: 12px; }
-.batch-row { border: 1px solid #d9dbe2; border-radius: 6px; background: white; padding: 4px 4px 8px; max-width: 100%; }
-.batch-row.bad { border-color: #c8141e; }
-.batch-row img { display: block; max-width: 100%; }
-.batch-row div { font-size: 12px; padding: 0 6px; max-width: 330px; overflow-wrap: anywhere; }
-.run-form { display: flex; gap: 8px; align-items: center; flex-wrap: wrap; }
-.run-form input { border: 1px solid #b6bac6; border-radius: 4px; padding: 4px 8px; background: white; }
-.run-form button { border-radius: 4px; padding: 5px 13px; color: white; background: #1553a5; }
-"""
-_NO_RUN = "loader.save(...) writes a loader.json next to a checkpoint; none is near this root."
+_ROWS_PER_PAGE = 64
+_NO_RUN = (
+    "<p>No loader.json is in this root, next to it, or in the current folder. "
+    "<code>loader.save('run/loader.json')</code> writes one; give its path above.</p>"
+)
 _NOT_TRANSFORMED = "before the run's transforms, if any; start the browser with --transforms MODULE:NAME to see them"
 
 
-async def show(root: BrowsedRoot, loader: str = "", *, step: int = 0, rank: int | None = None, first: int = 0) -> None:
-    """Build the page of a step of a ``loader.json``, or a list of the files near the root without one.
+def show(
+    root: BrowsedRoot, loader: str = "", *, step: int = 0, rank: int | None = None, first: int = 0
+) -> HTMLResponse:
+    """Return the page of a step of a ``loader.json``, or a list of the files near the root without one.
 
     Rows with bad values come first; ``first`` is the position of the first row to show.
 
@@ -51,14 +44,13 @@ async def show(root: BrowsedRoot, loader: str = "", *, step: int = 0, rank: int 
     if loader:
         if not root.takes_paths and loader not in nearby_runs:
             raise ArgumentError(f"{loader:.200}: other machines reach this page, so it opens only files near the root")
-        content = await run.io_bound(_make, root, loader, step, rank, first) or ""
+        content = _make(root, loader, step, rank, first)
     else:
         links = [f"<li><a class='plain' href='{_address(run, 0)}'>{escape(run)}</a></li>" for run in nearby_runs]
-        heading = "Runs near this root:" if nearby_runs else _NO_RUN
-        content = f"<p class='faint'>{heading}</p><ul id='runs'>{''.join(links)}</ul>"
-    with page_frame(root, f"Step {step:,} of {loader}" if loader else "Run"):
-        ui.add_css(_STYLE)
-        ui.html(_form(loader or next(iter(nearby_runs), ""), step, rank) + content, sanitize=False)
+        runs = f"<p class='faint'>Runs near this root, the newest first:</p><ul id='runs'>{''.join(links)}</ul>"
+        content = runs if links else _NO_RUN
+    form = _form(loader or next(iter(nearby_runs), ""), step, rank)
+    return plain_page(root, f"Step {step:,}" if loader else "Run", form + content, address="/run")
 
 
 def find_runs(root: BrowsedRoot) -> list[Path]:
@@ -80,15 +72,15 @@ def _make(root: BrowsedRoot, loader: str, step: int, rank: int | None, first_row
     if root.transforms is not None:
         rank_plan = with_transforms(rank_plan, root.transforms, saved_transforms)
     shown, mixture = show_step(rank_plan, step), rank_plan.mixture
-    marked_rows = {*shown.faults, *shown.replaced_rows}
-    row_order = sorted(range(len(shown.refs)), key=lambda row: row not in marked_rows)
-    page_rows = row_order[first_row : first_row + ROWS_PER_PAGE]
-    pictures = draw_cells(shown.seen, shown.refs, rows=page_rows, **drawing_options(shown, mixture))
-    cells = [_cell(row, shown, picture, mixture, root) for row, picture in zip(page_rows, pictures, strict=True)]
+    options = drawing_options(shown, mixture)
+    row_order = sorted(range(len(shown.refs)), key=lambda row: row not in options["faults"])
+    page_rows = row_order[first_row : first_row + _ROWS_PER_PAGE]
+    links = {row: _episode_address(shown.refs[row], mixture, root) for row in page_rows}
+    rows = rows_html(shown.seen, shown.refs, rows=page_rows, links=links, **options)
     more, end_row = "", first_row + len(page_rows)
     if end_row < len(row_order):
         more = f"<a class='plain' href='{_address(loader, step, rank=rank, first=end_row)}'>more rows</a>"
-    return f"{_head(rank_plan, shown, root, loader, rank)}<div class='rows'>{''.join(cells)}</div>{more}"
+    return f"{_head(rank_plan, shown, root, loader, rank)}{rows}{more}"
 
 
 def _open(root: BrowsedRoot, loader: str, rank: int | None) -> tuple[RankPlan, SavedTransforms]:
@@ -100,25 +92,6 @@ def _open(root: BrowsedRoot, loader: str, rank: int | None) -> tuple[RankPlan, S
             return open_run(loader, root=root.catalog.location, rank=rank)
         except StreamError:
             raise error from None
-
-
-def _cell(row: int, shown: ShownStep, picture: Image.Image, mixture: OpenMixture, root: BrowsedRoot) -> str:
-    ref = shown.refs[row]
-    messages = list(shown.faults.get(row, ()))
-    messages += [f"replaced: {error.reason}" for replaced_row, error in shown.replaced if replaced_row == row]
-    jpeg_file = io.BytesIO()
-    picture.save(jpeg_file, "JPEG", quality=90)
-    image_url = f"data:image/jpeg;base64,{base64.b64encode(jpeg_file.getvalue()).decode()}"
-    image = f"<img src='{image_url}' alt='{escape(ref.language, quote=True)}'>"
-    link = f"{escape(ref.dataset)} {ref.split} {ref.episode}, step {ref.step}"
-    if address := _episode_address(ref, mixture, root):
-        image, link = f"<a href='{address}'>{image}</a>", f"<a class='plain' href='{address}'>{link}</a>"
-    faults = f"<div class='error'>{escape('; '.join(messages))}</div>" if messages else ""
-    return (
-        f"<div class='batch-row{' bad' if messages else ''}' data-row='{row}'>{image}{faults}<div>{link}</div>"
-        f"<div class='faint'>{escape(ref.source_file)}, id {escape(ref.episode_id)}, {escape(ref.shard)} record "
-        f"{ref.record}, sample {ref.sample}, epoch {ref.epoch}</div></div>"
-    )
 
 
 def _episode_address(sample_ref: SampleRef, mixture: OpenMixture, root: BrowsedRoot) -> str:
@@ -133,7 +106,7 @@ def _episode_address(sample_ref: SampleRef, mixture: OpenMixture, root: BrowsedR
     if number >= len(episodes) or episodes.take_texts("episode_id", np.array([number])) != [episode_id]:
         return ""
     start, stop = window_of(sample_ref, mixture)
-    return escape(episode_url(dataset_name, sample_ref.split, number, step=start, window=stop - start))
+    return episode_url(dataset_name, sample_ref.split, number, step=start, window=stop - start)
 
 
 def _head(rank_plan: RankPlan, shown: ShownStep, root: BrowsedRoot, loader: str, rank: int | None) -> str:

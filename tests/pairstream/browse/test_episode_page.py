@@ -95,6 +95,40 @@ def test_a_click_on_a_curve_seeks_and_the_link_opens_the_same_place(opened: Any)
     assert shown_pixels(opened) == pixels
 
 
+def test_the_cursor_is_in_the_strips_only_and_the_axis_has_the_steps(opened: Any) -> None:
+    opened.keyboard.press("End")
+    last = opened.evaluate("Number(document.querySelector('input[type=range]').max)")
+    at_step(opened, last)
+    lines = opened.evaluate("""[...document.querySelectorAll('.ps-lines *')]
+        .map(one => [one, getComputedStyle(one, '::after')]).filter(([_, line]) => line.position === 'absolute')
+        .map(([one, line]) => [one.className.split(' ')[0], parseFloat(line.left) / one.clientWidth])""")
+    assert {name for name, _ in lines} == {"ps-strip"}
+    assert [share for _, share in lines] == pytest.approx([(last + 0.5) / (last + 1)] * len(lines), abs=0.02)
+    assert opened.locator(".ps-axis i").all_inner_texts()[:2] == ["0 (0 s)", "1 (0.0667 s)"]
+
+
+def test_cameras_fill_the_width_and_facts_are_a_table(opened: Any, frames_root: Path) -> None:
+    boxes = [canvas.bounding_box() for canvas in opened.locator("canvas[data-camera]").all()]
+    assert sum(box["width"] for box in boxes) > 0.9 * (1400 - 48)
+    assert all(box["width"] == pytest.approx(box["height"], abs=1) for box in boxes)
+    dataset = Catalog(frames_root).open("droid")
+    facts = open_tracks(dataset, open_index(dataset, "train"), 1).facts
+    row = opened.locator(".facts > div", has=opened.get_by_text("episode_id", exact=True))
+    expect(row.locator("dd")).to_have_text(facts["episode_id"])
+    expect(opened.locator(".facts > div").first.locator("dd")).to_have_text("droid/train/1")
+    expect(opened.locator("h1")).to_have_text("droid, train, episode 2 of 4")
+
+
+def test_a_gripper_changes_in_steps_and_a_camera_that_stays_calm_has_no_alarm(page: Any, site: Site) -> None:
+    calls: list[str] = []
+    page.on("response", lambda response: calls.append(response.text()) if "/episode/" in response.url else None)
+    page.goto(f"{site.address}episode/bridge/train/1")
+    expect(page.locator(SHOWN)).to_have_count(1)
+    expect(page.get_by_role("alert")).to_have_count(0)
+    curve = json.loads(calls[0].partition("pairstreamPlayer('player', ")[2].partition(', {"step"')[0])["curves"][0]
+    assert [curve["dims"][dim] for dim in curve["stepped"]] == [name for name in curve["dims"] if "/" in name]
+
+
 def test_curves_and_bands_have_their_names_and_values(opened: Any, frames_root: Path) -> None:
     dataset = Catalog(frames_root).open("droid")
     tracks = open_tracks(dataset, open_index(dataset, "train"), 1)

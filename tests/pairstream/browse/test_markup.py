@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,27 @@ def test_no_findings_are_said() -> None:
 def test_the_overview_says_the_codec_of_each_dataset(tmp_path: Path) -> None:
     write_dataset(tmp_path, "demo", {"train": [[3]]})
     facts = describe_facts(Catalog(tmp_path).open("demo"))
-    assert facts["codec"] == "jpeg" and "codec jpeg" in notes_of(facts)
-    page = overview_html([facts], {"broken": EVIL}, picture=lambda _: "")
-    head, row, broken = page.split("<tr>")[1:]
+    assert facts["codec"] == notes_of(facts)["codec"] == "jpeg"
+    page = overview_html([facts | {"codec": "h264", "description": EVIL}], {"broken": EVIL}, picture=lambda _: "")
+    assert "<script" not in page
+    head, row, broken = page.split("<tr")[1:]
     assert head.count("<th") == row.count("<td") == 2 + int(broken.partition('colspan="')[2].partition('"')[0])
-    assert "<td>jpeg</td>" in row
+    assert ">h264</td>" in row
+
+
+def test_the_overview_leaves_out_columns_in_which_all_datasets_are_as_usual(tmp_path: Path) -> None:
+    write_dataset(tmp_path, "demo", {"train": [[3]]})
+    page = overview_html([describe_facts(Catalog(tmp_path).open("demo"))], {}, picture=lambda _: "")
+    assert "left out" not in page and "jpeg" not in page
+
+
+def test_filters_offer_each_value_once_in_natural_order_and_one_licence_for_its_spellings(tmp_path: Path) -> None:
+    write_dataset(tmp_path, "demo", {"train": [[3]]})
+    facts = describe_facts(Catalog(tmp_path).open("demo"))
+    licences = ("CC BY 4.0 [README]", "cc-by-4.0", "mit")
+    rows = [facts | {"rate": rate, "license": text} for rate, text in zip((10.0, 5.0, 10.0), licences, strict=True)]
+    page = overview_html(rows, {}, picture=lambda _: "")
+    assert re.findall(r'<option value="([^"]*)">', page) == ["", "5 Hz", "10 Hz", "", "CC BY 4.0", "MIT"]
 
 
 def test_codecs_that_differ_are_told_by_camera() -> None:

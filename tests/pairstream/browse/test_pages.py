@@ -31,10 +31,88 @@ def test_the_overview_has_every_dataset_with_a_frame_and_leads_to_it(page: Any, 
     page.goto(site.address)
     expect(page.locator("#datasets tr")).to_have_count(30)
     row = page.locator("#datasets tr", has_text="bridge")
-    expect(row.locator("td").nth(6)).to_have_text("5 Hz")
+    expect(row.locator("td").nth(4)).to_have_text("12 s")
+    expect(row.locator("td").nth(7)).to_have_text("5 Hz")
     page.wait_for_function("document.querySelector('#datasets img').naturalWidth == 64")
     row.get_by_text("train", exact=True).click()
     expect(page.locator("h1")).to_have_text("bridge, train")
+
+
+def shown_datasets(page: Any) -> list[str]:
+    """Return the names of the datasets that the overview shows, in order."""
+    return page.locator("#datasets tbody tr:visible b").all_inner_texts()  # type: ignore[no-any-return]
+
+
+def test_datasets_are_searched_filtered_and_sorted_and_the_address_keeps_it(page: Any, site: Site) -> None:
+    page.goto(site.address)
+    expect(page.locator("#clear")).to_be_hidden()
+    page.get_by_label("robot").select_option("franka")
+    expect(page.locator("#shown")).to_have_text("12 of 29 datasets")
+    page.get_by_label("cameras").select_option("4")
+    expect(page.locator("#shown")).to_have_text(re.compile("^[2-5] of 29"))
+    page.get_by_role("button", name="rate").click()
+    rates = [
+        text.split(" ")[0] for text in page.locator("#datasets tbody tr:visible td:nth-child(8)").all_inner_texts()
+    ]
+    assert list(map(int, rates)) == sorted(map(int, rates))
+    upward = shown_datasets(page)
+    page.get_by_role("button", name="dataset").click()
+    page.get_by_role("button", name="dataset").click()
+    downward = shown_datasets(page)
+    assert downward == sorted(upward, reverse=True)
+    expect(page.locator("#datasets th", has_text="dataset")).to_have_attribute("aria-sort", "descending")
+    page.reload()
+    assert shown_datasets(page) == downward
+    page.get_by_label("Search").fill("no such dataset")
+    expect(page.locator("#shown")).to_have_text("No dataset matches.")
+    page.get_by_role("button", name="Clear").click()
+    expect(page.locator("#datasets tbody tr:visible")).to_have_count(29)
+    page.get_by_label("Search").fill("BrIdGe")
+    assert shown_datasets(page) == ["bridge"]
+
+
+def test_datasets_without_a_rate_come_last_upward(page: Any, site: Site) -> None:
+    page.goto(f"{site.address}?sort=rate")
+    assert {"tidybot", "vima_converted_externally_to_rlds"} == set(shown_datasets(page)[-2:])
+
+
+@pytest.mark.parametrize("address", ["", "dataset/bridge/train", "episode/droid/train/1", "mixture", "run", "marks"])
+def test_pages_fit_a_phone_and_follow_the_colours_of_the_system(chromium: Any, site: Site, address: str) -> None:
+    backgrounds = []
+    for scheme in ("light", "dark"):
+        page = chromium.new_page(viewport={"width": 420, "height": 900}, color_scheme=scheme)
+        page.goto(f"{site.address}{address}")
+        expect(page.locator("h1")).to_be_visible()
+        page.wait_for_timeout(300)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 420
+        backgrounds.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        font = page.evaluate("getComputedStyle(document.querySelector('h1')).fontFamily")
+        assert font == "system-ui, sans-serif"
+        page.close()
+    assert backgrounds == ["rgb(250, 250, 251)", "rgb(20, 23, 28)"]
+
+
+def test_a_switch_opens_the_other_split(page: Any, site: Site) -> None:
+    page.goto(f"{site.address}dataset/bridge/train")
+    page.get_by_role("button", name="test", exact=True).click()
+    expect(page.locator("h1")).to_have_text("bridge, test")
+    page.get_by_text("About this dataset").click()
+    expect(page.locator(".facts")).to_contain_text("5 Hz")
+
+
+def test_an_episode_in_the_table_is_a_strip_of_pictures(page: Any, site: Site) -> None:
+    page.goto(f"{site.address}dataset/bridge/train")
+    pictures = page.locator("tbody tr").first.locator(".strip img")
+    expect(pictures).to_have_count(5)
+    steps = [re.search(r"/(\d+)\.jpg", picture.get_attribute("src") or "") for picture in pictures.all()]
+    assert [int(step[1]) for step in steps if step] == [0, 2, 4, 6, 9]
+    page.wait_for_function("[...document.querySelectorAll('.strip img')].every(image => image.naturalWidth == 64)")
+
+
+def test_an_empty_table_says_what_to_do(page: Any, site: Site) -> None:
+    page.goto(f"{site.address}dataset/bridge/train")
+    page.get_by_label("Instruction, id or number").fill("no such text")
+    expect(page.get_by_text("none matches: change the search or remove a filter")).to_be_visible()
 
 
 def test_episodes_are_searched_filtered_and_sorted(page: Any, site: Site, frames_root: Path) -> None:
@@ -64,7 +142,7 @@ def test_episodes_are_searched_filtered_and_sorted(page: Any, site: Site, frames
     page.reload()
     expect(page.locator("tbody tr").first.locator("td").nth(2)).to_have_text(upward[-1])
     page.locator("tbody tr").first.locator("a").last.click()
-    expect(page.locator("h1")).to_contain_text(f"episode {upward[-1]}")
+    expect(page.locator("h1")).to_contain_text(f"episode {int(upward[-1]) + 1} of 4")
 
 
 def test_a_wrong_filter_is_one_sentence(page: Any, site: Site) -> None:
@@ -90,6 +168,7 @@ def test_marked_episodes_are_left_out_of_a_loader(page: Any, site: Site, frames_
     assert loader.describe()["bridge"]["remaining_episodes"] == 1
     page.get_by_role("button", name="unmark").click()
     expect(page.get_by_text(re.compile("^0 marked episodes"))).to_be_visible()
+    expect(page.get_by_text("Nothing is marked yet")).to_be_visible()
     assert json.loads(site.marks.read_text()) == {}
 
 
@@ -108,6 +187,7 @@ def test_histograms_stand_beside_those_of_other_datasets(page: Any, site: Site) 
 def test_lengths_and_instructions_are_counted(page: Any, site: Site) -> None:
     page.goto(f"{site.address}dataset/bridge/train?tab=Lengths")
     expect(page.get_by_text("40 in all")).to_be_visible()
+    assert page.locator("svg .tick").all_text_contents() == ["0", "2", "4", "10", "11", "steps"]
     page.get_by_role("tab", name="Instructions").click()
     first = page.locator("#instructions a").first
     said = first.inner_text()
@@ -127,6 +207,10 @@ def test_a_mixture_shows_its_schedule_and_what_a_filter_leaves(page: Any, site: 
         frames_root, "bridge", batch_size=4, split="train", select=Select(where=[("step", ">", 1)])
     ).describe()
     assert cells[1:4] == ["100.00%", "25.00%", f"{summary['bridge']['samples']:,}"]
+    bars = page.locator("#members td.share").evaluate_all(
+        "cells => cells.map(c => c.style.getPropertyValue('--share'))"
+    )
+    assert list(map(float, bars)) == [1, 0.333, 0, 1]
     assert "by where: step > 1" in cells[6]
     page.get_by_label("Where").fill("[")
     page.get_by_role("button", name="Open").click()
@@ -161,8 +245,9 @@ def test_files_of_a_root_open_without_a_server(page: Any, tmp_path: Path, frames
     chosen = [("bridge", "train", 1), ("droid", "train", 0)]
     write_static(opened, tmp_path / "files", episodes=chosen, doctor=False, most_bytes=300_000)
     page.goto(f"file://{tmp_path / 'files' / 'index.html'}")
-    expect(page.locator("#datasets tr")).to_have_count(30)
-    page.get_by_role("link", name="droid, train, episode 0").click()
+    page.get_by_label("Search").fill("droid")
+    assert shown_datasets(page) == ["droid"]
+    page.get_by_role("link", name="droid, train, episode 1").click()
     expect(page.locator("canvas[data-camera][data-state=shown]")).to_have_count(3)
     page.get_by_role("button", name="play").click()
     page.wait_for_function("document.querySelector('canvas').dataset.step > 3")

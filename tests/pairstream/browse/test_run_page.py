@@ -73,11 +73,37 @@ def test_from_the_run_beside_the_root_to_the_nan_in_its_episode(page: Any, site:
     page.wait_for_url(f"**/episode/bridge/train/{EPISODE}?**")
     expect(page.locator("canvas[data-camera][data-state=shown]")).to_have_count(1)
     expect(page.locator(".ps-window")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text("NaN or infinity in action: action/open_gripper[0]")
     page.keyboard.press("Home")
     for _ in range(FIRST):
         page.keyboard.press("ArrowRight")
     page.wait_for_function("at => document.querySelector('canvas[data-camera]').dataset.step == at", arg=FIRST)
     expect(page.locator(".ps-row span.ps-fault").first).to_have_text("nan")
+
+
+def test_an_episode_opens_at_its_first_nan_and_a_click_returns_there(page: Any, site: Site) -> None:
+    page.goto(f"{site.address}episode/bridge/train/{EPISODE}")
+    at_nan = "at => document.querySelector('canvas[data-camera]').dataset.step == at"
+    page.wait_for_function(at_nan, arg=FIRST)
+    expect(page.locator(".ps-row span.ps-fault").first).to_have_text("nan")
+    page.keyboard.press("Home")
+    page.wait_for_function(at_nan, arg=0)
+    page.get_by_role("button", name=f"step {FIRST}").click()
+    page.wait_for_function(at_nan, arg=FIRST)
+    page.goto(f"{site.address}episode/bridge/train/{EPISODE}?step=0")
+    page.wait_for_function(at_nan, arg=0)
+
+
+def test_texts_of_a_row_are_text_and_its_curves_are_drawn_with_their_numbers(page: Any, site: Site, root: Path) -> None:
+    loader = make_loader(root, ["bridge", "rt1"], batch_size=8, seed=1)
+    page.goto(f"{site.address}run?loader={root.parent / 'run' / 'loader.json'}&step=1")
+    batch, ref = loader.batch_at(1), loader.describe(1)[2]
+    row = page.locator(".batch-row[data-row='2']")
+    expect(row).to_contain_text(ref.language)
+    num_dims = int(batch["action_mask"][2].any(axis=0).sum())
+    expect(row.locator(".batch-plots svg")).to_have_count(num_dims)
+    largest = abs(batch["action"][2][batch["action_mask"][2].any(axis=1), 0]).max()
+    expect(row.locator(".batch-plots figcaption").first).to_contain_text(f"{largest:.2g}")
 
 
 def test_a_step_without_bad_values_says_so_and_leads_to_its_neighbours(page: Any, site: Site, root: Path) -> None:

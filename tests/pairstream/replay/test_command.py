@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -25,7 +24,7 @@ from pairstream.replay.command import main, make_table
 from stream import Loader, digest, load_loader, make_loader
 from stream.order.reference import SampleRef
 from tests.fixtures.command import REPOSITORY, run, start
-from tests.pairstream.replay.test_contact_sheet import refs_of
+from tests.pairstream.replay.test_batch_html import refs_of
 
 MIXTURE = {"bridge": 2, "language_table": 1, "tidybot": 1}
 SEED = 5
@@ -114,7 +113,7 @@ def test_the_digest_is_that_of_the_batch_in_training(
         report = json.loads(shown("--loader", path, "--step", 2, "--digest", "--json", *further))
         assert f"{report.pop('step')} {report.pop('digest')}" == trained[2]
         assert not report
-    assert [path.suffix for path in (tmp_path / "pictures").iterdir()] == [".png"]
+    assert [path.suffix for path in (tmp_path / "pictures").iterdir()] == [".html"]
 
 
 def test_json_has_all_that_describe_says(saved: Path, tmp_path: Path, shown: Shown) -> None:
@@ -132,7 +131,7 @@ def test_json_has_all_that_describe_says(saved: Path, tmp_path: Path, shown: Sho
         "digest": digest(loader.batch_at(7)),
         "rows": refs,
         "replaced": [],
-        "pictures": [str(tmp_path / "pictures" / "step-00000007.png")],
+        "page": str(tmp_path / "pictures" / "step-00000007.html"),
     }
 
 
@@ -159,10 +158,10 @@ def test_each_rank_of_the_run_can_be_asked_for(oxe_root: Path, tmp_path: Path, s
 
     assert [sample for rank in range(4) for sample in samples("--rank", rank)] == all_samples
     assert samples() == all_samples[6:]
-    assert "step-00000002-rank1.png" in shown(
+    assert "step-00000002-rank1.html" in shown(
         "--loader", path, "--step", 2, "--rank", 1, "--out", tmp_path / "pictures"
     )
-    assert [file.name for file in (tmp_path / "pictures").iterdir()] == ["step-00000002-rank1.png"]
+    assert [file.name for file in (tmp_path / "pictures").iterdir()] == ["step-00000002-rank1.html"]
 
 
 @pytest.mark.parametrize(
@@ -175,15 +174,12 @@ def test_each_rank_of_the_run_can_be_asked_for(oxe_root: Path, tmp_path: Path, s
         {"action": {"between": "frames", "reduce": "first"}},
     ],
 )
-def test_the_picture_is_written_and_named(
-    options: dict[str, Any], oxe_root: Path, tmp_path: Path, shown: Shown
-) -> None:
+def test_the_page_is_written_and_named(options: dict[str, Any], oxe_root: Path, tmp_path: Path, shown: Shown) -> None:
     path = save(oxe_root, tmp_path / "loader.json", **options)
-    picture = tmp_path / "deep" / "pictures" / "step-00051234.png"
-    out = shown("--loader", path, "--step", 51234, "--out", picture.parent)
-    assert out.splitlines()[-1] == f"picture: {picture}"
-    with Image.open(picture) as sheet:
-        assert len(sheet.convert("RGB").getcolors(1 << 24) or ()) > 1000
+    page = tmp_path / "deep" / "pages" / "step-00051234.html"
+    out = shown("--loader", path, "--step", 51234, "--out", page.parent)
+    assert out.splitlines()[-1] == f"page: {page}"
+    assert page.read_text("utf-8").count("<img") == 16
 
 
 def test_rows_that_were_replaced_are_marked_and_listed_with_their_error(
@@ -305,7 +301,7 @@ def test_the_command_runs_as_a_program_of_its_own(saved: Path, tmp_path: Path) -
     arguments = ("--loader", str(saved), "--step", "3", "--out", str(tmp_path))
     done = run(*arguments, module="pairstream replay")
     assert (done.code, done.err) == (0, "")
-    assert done.out.splitlines()[-1] == f"picture: {tmp_path}/step-00000003.png"
+    assert done.out.splitlines()[-1] == f"page: {tmp_path}/step-00000003.html"
 
 
 def test_a_reader_who_has_seen_enough_ends_it_quietly(saved: Path) -> None:

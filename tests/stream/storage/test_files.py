@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pairstream.browse.marks import Marks
-from pairstream.replay.contact_sheet import write_sheets
+from pairstream.replay.batch_html import write_page
 from stream.base.errors import ArgumentError, FormatError
 from stream.base.reading import read_limited
 from stream.storage.files import new_folder, write_atomically
@@ -92,7 +92,7 @@ def test_a_folder_replaces_nothing(tmp_path: Path) -> None:
     [
         lambda path: write_atomically(path, "text", parents=True),
         lambda path: new_folder(path).__enter__(),
-        lambda path: write_sheets(path, "step", {}, []),
+        lambda path: write_page(path, "step", {}, [], title="step"),
         lambda path: Marks(path, []),
     ],
 )
