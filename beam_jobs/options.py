@@ -98,8 +98,12 @@ def choose_runner(arguments: Sequence[str], *, num_workers: int, program_flags: 
         raise UsageError(f"Beam option {error}") from None
     if unknown:
         beam_flags = [option_flag for action in parser._actions for option_flag in action.option_strings]
-        hint = _hint(unknown[0], program_flags, beam_flags)
-        raise UsageError(f"unknown option {unknown[0]}, neither ours nor Beam's{hint}")
+        hints = [
+            f"; did you mean {close_flag}?"
+            for known_flags in (program_flags, beam_flags)
+            for close_flag in difflib.get_close_matches(unknown[0].split("=")[0], known_flags, n=1, cutoff=0.8)
+        ]
+        raise UsageError(f"unknown option {unknown[0]}, neither ours nor Beam's{''.join(hints[:1])}")
     if choice.name == "PortableRunner":
         _reach_job_server(PipelineOptions(remaining).view_as(PortableOptions).job_endpoint)
     return choice
@@ -192,13 +196,6 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
         ) as cluster,
     ):
         yield [*arguments, f"--dask_client_address={cluster.scheduler_address}"]
-
-
-def _hint(argument: str, our_flags: Sequence[str], beam_flags: Sequence[str]) -> str:
-    for known_flags in (our_flags, beam_flags):
-        if close_flags := difflib.get_close_matches(argument.split("=")[0], known_flags, n=1, cutoff=0.8):
-            return f"; did you mean {close_flags[0]}?"
-    return ""
 
 
 def _mentions(arguments: Sequence[str], option_flags: Sequence[str]) -> bool:

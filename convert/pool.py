@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import TypeVar, cast
 
+from stream.base.machine import describe_exit
 from stream.base.progress import Progress
 
 Result = TypeVar("Result")
@@ -33,9 +34,8 @@ class Crashed:
     exit_code: int
 
     def __str__(self) -> str:
-        ending = f"signal {-self.exit_code}" if self.exit_code < 0 else f"exit code {self.exit_code}"
-        cause = "out of memory, or damage that the manifest does not show"
-        return f"the process that checked it was ended by {ending}, expected it to finish; {cause}"
+        ending = describe_exit(self.exit_code)
+        return f"the process that checked it {ending}; expected it to finish, so this may be damage"
 
 
 class ProcessPool:

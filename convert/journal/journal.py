@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from itertools import chain
@@ -240,7 +240,7 @@ class Journal:
         """Remove the journal and all that is in it."""
         self._store.remove_journal(PARAMETERS)
 
-    def clear(self, stems: Iterable[str], splits: Iterable[str]) -> None:
+    def clear(self, stems: Collection[str], splits: Iterable[str]) -> None:
         """Remove what belongs to shards and splits that the manifest has, and the journal with the last of them.
 
         The rest belongs to another process that adds a split.
@@ -249,7 +249,7 @@ class Journal:
         removable = {WITHDRAWN, *(stem + suffix for stem in stems for suffix in suffixes)}
         removable |= {split + INDEX + suffix for split in splits for suffix in (".json", LOCK)}
         journal_files = self._store.names(FOLDER)
-        removable |= self._of_pieces(journal_files, set(stems))
+        removable |= {name for name in journal_files if name.partition(_PIECE)[0] in stems}
         if journal_files - removable <= {PARAMETERS, MANIFEST + LOCK}:
             self.remove()
         else:
@@ -257,12 +257,8 @@ class Journal:
 
     def clear_pieces(self, stem: str) -> None:
         """Remove the files of the pieces of a finished shard, except their locks."""
-        piece_files = self._of_pieces(self._store.names(FOLDER), {stem})
+        piece_files = [name for name in self._store.names(FOLDER) if name.startswith(stem + _PIECE)]
         self._store.remove(f"{FOLDER}/{name}" for name in piece_files if not name.endswith(LOCK))
-
-    @staticmethod
-    def _of_pieces(file_names: Set[str], stems: Set[str]) -> set[str]:
-        return {name for name in file_names if _PIECE in name and name.partition(_PIECE)[0] in stems}
 
     def manifest(self) -> Manifest | None:
         """Return the manifest in the output, None if there is none; raises FormatError if it cannot be used."""

@@ -63,7 +63,7 @@ def _finalise(conversion: Conversion, *, redone_stems: Set[str]) -> Manifest | N
             manifest = _manifest(status, _write_quarantine(journal, status))
             journal.write_manifest(manifest)
         # Another process may be at another split.
-        journal.clear([job.stem for job in conversion.jobs], conversion.splits)
+        journal.clear({job.stem for job in conversion.jobs}, conversion.splits)
     return manifest
 
 
