@@ -77,12 +77,10 @@ class RunnerChoice:
 def choose_runner(arguments: Sequence[str], *, num_workers: int, program_flags: Sequence[str]) -> RunnerChoice:
     """Return the runner that ``arguments`` ask for, which the program's own parser did not know.
 
-    ``num_workers`` is for a local runner; other runners have their own options. ``program_flags`` are the program's own
-    options, to suggest one for a typo.
+    ``num_workers`` is for a local runner. ``program_flags`` are the program's options, to suggest one for a typo.
 
     Raises:
-        UsageError: Beam does not know an option either, or there is no such runner, or its extra is not installed, or
-            the job server of the portable runner does not answer.
+        UsageError: Beam does not know an option either, or there is no such runner, or it is not installed or reached.
     """
     runner_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     runner_parser.add_argument("--runner", default=LOCAL_RUNNERS[0])
@@ -122,12 +120,9 @@ def _reach_job_server(endpoint: str | None) -> None:
 
 @contextmanager
 def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, PipelineOptions]]:
-    """Make the runner and its options for the time of the context.
+    """Make the runner, its options, and a local Dask cluster if one is needed, for the time of the context.
 
-    A local Dask cluster, if one is needed, and temporary files of other runners are removed at the end.
-
-    Raises:
-        UsageError: A local Dask cluster may not open enough files.
+    Raises UsageError if a local Dask cluster may not open enough files.
     """
     if choice.is_local:
         yield fn_runner.FnApiRunner(), PipelineOptions(list(choice.arguments))

@@ -17,15 +17,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from convert.errors import ConflictError
 from convert.journal.status import IndexStatus, ShardFailure, ShardStatus
 from convert.journal.store import FOLDER as FOLDER
-from convert.journal.store import LOCK, open_store
+from convert.journal.store import LOCK, LocalStore, ObjectStore
 from convert.source.protocol import complete_splits
 from convert.storage.durable import writing
-from stream.base.errors import StreamError
+from stream.base.errors import StreamError, first_fault
 from stream.format.manifest import Manifest, ShardEntry, TableEntry, encode_manifest, parse_manifest
 from stream.format.names import (
     LABELS,
@@ -74,7 +74,7 @@ class Journal:
 
     def __init__(self, output: str | Path, staging: str | None = None) -> None:
         self.output = str(output)
-        self._store = open_store(output, staging)
+        self._store = ObjectStore(self.output, staging) if is_remote(output) else LocalStore(output)
         self.scratch = self._store.scratch
         """Folder on whose disk files are written, to name in messages."""
         self.exists = self._store.exists
@@ -100,12 +100,9 @@ class Journal:
             return None
         location = f"{self.output}/{FOLDER}/{PARAMETERS}"
         try:
-            parameters = json.loads(content)
-        except ValueError as error:
-            raise ConflictError(f"{location}: not JSON ({error}); run with --overwrite") from None
-        if not isinstance(parameters, dict):
-            raise ConflictError(f"{location}: not a JSON object; run with --overwrite")
-        return parameters
+            return TypeAdapter(dict[str, Any]).validate_json(content)
+        except ValidationError as error:
+            raise ConflictError(f"{location}: {first_fault(error)}; run with --overwrite") from None
 
     def begin(self, parameters: Mapping[str, Any]) -> None:
         """Start or continue a conversion; raises ConflictError if one with other parameters was started here."""
