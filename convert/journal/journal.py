@@ -54,8 +54,8 @@ RECORDS = "arrayrecord"
 _SHARD_FILES = (".arrayrecord", ".arrow")
 _PARTS = tuple(f".{table_file(table_kind)}" for table_kind in TABLE_KINDS)
 """Ends of the names of a shard's parts of the index."""
-_PIECE = "~"
-"""Mark of the name of a piece, which no name of a split has."""
+PIECE = "~"
+"""Mark between the name of a shard and the episodes of a piece, which no name of a split has."""
 _THREADS = 8
 _Record = TypeVar("_Record", bound=BaseModel)
 
@@ -166,7 +166,7 @@ class Journal:
 
     def forget(self, stems: Set[str]) -> None:
         """Remove the statuses of shards and their pieces, so that they are converted again."""
-        self._store.remove(f"{FOLDER}/{stem}{STATUS}" for stem in self.finished() if stem.partition(_PIECE)[0] in stems)
+        self._store.remove(f"{FOLDER}/{stem}{STATUS}" for stem in self.finished() if stem.partition(PIECE)[0] in stems)
 
     def index_status(self, split: str) -> IndexStatus | None:
         """Return the status of a split's index if it is merged and its tables exist with the right sizes."""
@@ -217,11 +217,7 @@ class Journal:
             return list(thread_pool.map(fetch, statuses))
 
     def tables(self, split: str, table_entries: Mapping[TableKind, TableEntry], folder: Path) -> Path:
-        """Return a local folder with the tables of a split, ``folder`` for an object store.
-
-        Raises:
-            ShardError: The content of a table is not what the manifest says.
-        """
+        """Return a local folder with the tables of a split; raises ShardError if one is not what its entry says."""
         for kind, entry in table_entries.items():
             table_path = self._store.fetch(f"{split}/{table_file(kind)}", entry, folder)
         return table_path.parent
@@ -246,7 +242,7 @@ class Journal:
         removable = {WITHDRAWN, *(stem + suffix for stem in stems for suffix in suffixes)}
         removable |= {split + INDEX + suffix for split in splits for suffix in (".json", LOCK)}
         journal_files = self._store.names(FOLDER)
-        removable |= {name for name in journal_files if name.partition(_PIECE)[0] in stems}
+        removable |= {name for name in journal_files if name.partition(PIECE)[0] in stems}
         if journal_files - removable <= {PARAMETERS, MANIFEST + LOCK}:
             self.remove()
         else:
@@ -254,7 +250,7 @@ class Journal:
 
     def clear_pieces(self, stem: str) -> None:
         """Remove the files of the pieces of a finished shard, except their locks."""
-        piece_files = [name for name in self._store.names(FOLDER) if name.startswith(stem + _PIECE)]
+        piece_files = [name for name in self._store.names(FOLDER) if name.startswith(stem + PIECE)]
         self._store.remove(f"{FOLDER}/{name}" for name in piece_files if not name.endswith(LOCK))
 
     def manifest(self) -> Manifest | None:
@@ -331,15 +327,6 @@ class Journal:
         other_journal.remove_output()
 
 
-def piece_stem(stem: str, first_episode: int, end_episode: int) -> str:
-    """Return the name of a range of the episodes of a shard.
-
-    >>> piece_stem("train-00007-of-01024", 20, 40)
-    'train-00007-of-01024~20-40'
-    """
-    return f"{stem}{_PIECE}{first_episode}-{end_episode}"
-
-
 def part_file(stem: str, kind: TableKind) -> str:
     """Return the name of a shard's part of a table.
 
@@ -350,7 +337,7 @@ def part_file(stem: str, kind: TableKind) -> str:
 
 
 def _records_file(stem: str) -> str:
-    return f"{FOLDER if _PIECE in stem else split_of(stem)}/{shard_file(stem)}"
+    return f"{FOLDER if PIECE in stem else split_of(stem)}/{shard_file(stem)}"
 
 
 def _index_file(split: str) -> str:

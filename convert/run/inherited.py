@@ -18,8 +18,7 @@ from stream.format.video import VIDEO_CODECS, VideoCodec
 def inherit_options(request: ConvertRequest) -> ConvertRequest:
     """Return the request with the options that it does not give and its converted datasets have.
 
-    Raises:
-        UsageError: A converted dataset does not exist, or they differ in their layouts, or in sizes if they become one.
+    Raises UsageError if one does not exist, or if they differ in their layouts, or in sizes if they become one.
     """
     request = expand_datasets(request)
     sources = [_source(name) for name in request.datasets.split(",")]
@@ -84,8 +83,7 @@ class _VideoCamera(NamedTuple):
 def stored_codecs(manifests: Sequence[Manifest], request: ConvertRequest) -> dict[str, Any]:
     """Return the codec, ``gop`` and ``crf`` that converted datasets have.
 
-    Raises:
-        UsageError: They differ and were not given, or chunks that pass through have another quality than the one given.
+    Raises UsageError if they differ and were not given, or if chunks that pass through have another quality than given.
     """
     options: dict[str, Any] = {}
     if request.codec is None:

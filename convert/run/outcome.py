@@ -80,8 +80,9 @@ def exit_code(outcome: Outcome, request: ConvertRequest) -> int:
         shard_counts = [
             f"{row['dataset']} ({len(row['missing']):,} of {row['shards']:,} shards)" for row in outcome.missing
         ]
-        missing = ", ".join(shard_counts)
-        errors = [f"not complete, shards are missing: {missing}; run those tasks again, then this command"]
+        errors = [
+            f"not complete, shards are missing: {', '.join(shard_counts)}; run those tasks again, then this command"
+        ]
     elif outcome.waiting and not errors:
         print(f"not complete, left to other tasks: {', '.join(outcome.waiting)}", file=sys.stderr)
         if request.task_count == 1:

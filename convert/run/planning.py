@@ -36,11 +36,7 @@ def select_datasets(request: ConvertRequest) -> tuple[list[Selected], dict[str, 
 
 
 def plan_conversions(request: ConvertRequest, config: ConvertConfig) -> list[Conversion]:
-    """Return the plan of each dataset, and print its warnings.
-
-    Raises:
-        UsageError: A dataset, its source or an option does not fit.
-    """
+    """Return the plan of each dataset, and print its warnings; raises UsageError for one that cannot be converted."""
     selection, described = select_datasets(request)
     if not request.source and any(selected.spec.name not in described for selected in selection):
         raise UsageError("--source: give the folder with the datasets below it")

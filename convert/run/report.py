@@ -164,7 +164,7 @@ def _understood(conversion: Conversion) -> list[str]:
 
 
 def format_plan(plan_rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of plans that ``describe_plans`` returned, what datasets say of themselves, what goes and fits."""
+    """Return the table of plans of ``describe_plans``, and what sources say of themselves, what goes or fits."""
     text_lines = [format_rows(_PLAN_COLUMNS, plan_rows)]
     for plan_row in plan_rows:
         text_lines += [f"{plan_row['dataset']}: {source_line}" for source_line in plan_row["understood"]]

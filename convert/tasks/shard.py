@@ -18,7 +18,7 @@ import numpy as np
 from convert.errors import ConvertError, ShardError
 from convert.index.tables import join_parts
 from convert.jobs import ShardJob
-from convert.journal.journal import RECORDS, Journal, piece_stem
+from convert.journal.journal import RECORDS, Journal
 from convert.journal.status import ShardStatus
 from convert.plan import DatasetPlan
 from convert.shard.counts import count_damage, total_counts
@@ -40,9 +40,8 @@ def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:
 
     The process that finishes the last piece of a shard joins them to what converting the shard at once would give.
 
-    Returns:
-        The status of the shard, also of one that was finished before; that of the piece while others are missing; None
-        if another process is converting or joining it, or has finished the dataset since.
+    Returns the status of the shard, also of one that was finished before; that of the piece while others are missing;
+    None if another process is converting or joining it, or has finished the dataset since.
 
     Raises:
         ShardError, RemoteError: This machine does not see the journal, the source cannot be read, the output cannot be
@@ -69,9 +68,8 @@ def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:
 
 def _join_last(job: ShardJob, status: ShardStatus, journal: Journal) -> ShardStatus | None:
     """Return the status of a piece, or that of its shard if this piece was the last one."""
-    stems = [piece_stem(job.stem, *episode_range) for episode_range in job.cut]
-    pieces = [piece for stem in stems if (piece := journal.status(stem))]
-    if len(pieces) < len(stems) or any(piece.entry.source_bytes != job.shard.bytes for piece in pieces):
+    pieces = [piece for piece_job in job.pieces() if (piece := journal.status(piece_job.name))]
+    if len(pieces) < len(job.cut) or any(piece.entry.source_bytes != job.shard.bytes for piece in pieces):
         return status
     try:
         joined_status = _once(replace(job, piece=None), journal, partial(join_pieces, pieces, journal))

@@ -26,7 +26,7 @@ from convert.shard.record_file import RecordWriter, encode_record
 from convert.shard.success import episode_success
 from convert.shard.video import check_sizes, encode_chunk
 from convert.source.episode import Episode, SourceFrame
-from convert.source.features import SUCCESS, Feature
+from convert.source.features import SUCCESS
 from convert.source.protocol import SourceEpisode, join_digests
 from convert.storage.durable import FULL, describe_durably, writing
 from convert.tasks.left_out import EpisodeCheck, LeftOut
@@ -115,7 +115,8 @@ class _ShardWriter:
             for detail in episode.dropped:
                 self._left_out.add("unknown_feature", position, detail)
             instructions = step_language(episode, self._plan.language, encoding=self._plan.language_encoding)
-            robot = _robot(episode, self._plan.robot_feature) or robot
+            if (feature := self._plan.robot_feature) and (values := episode.column(feature).values) is not None:
+                robot = next(map(str, values), "") or robot
             if self._plan.layout == "frames" and episode.num_steps and not start_steps:
                 episode, status, instructions = None, "missing_frames", []
                 self._left_out.add(status, position, "no frame of any camera can be decoded")
@@ -257,10 +258,3 @@ def _encode(encoded_frames: Iterator[EncodedFrame | None], camera: PlannedCamera
         return encode_chunk(encoded_frames, camera.policy)
     (encoded_frame,) = encoded_frames
     return (None, [False]) if encoded_frame is None else (encode_record([encoded_frame.data]), [True])
-
-
-def _robot(episode: Episode, feature: Feature | None) -> str:
-    if feature is None:
-        return ""
-    values = episode.column(feature).values
-    return str(values[0]) if values is not None and len(values) else ""
