@@ -102,7 +102,7 @@ class Journal:
         try:
             return TypeAdapter(dict[str, Any]).validate_json(content)
         except ValidationError as error:
-            raise ConflictError(f"{location}: {first_fault(error)}; run with --overwrite") from None
+            raise ConflictError(f"{location}: not a JSON object ({first_fault(error)}); run with --overwrite") from None
 
     def begin(self, parameters: Mapping[str, Any]) -> None:
         """Start or continue a conversion; raises ConflictError if one with other parameters was started here."""

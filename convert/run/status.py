@@ -93,9 +93,9 @@ def read_status(
         finished_stems = journal.complete_files(entries.values()) - redone_stems if has_index else set()
         finished_stems |= {job.stem for job in split_jobs if bytes_read.get(job.stem) == job.shard.bytes}
         if missing_jobs := [job for job in split_jobs if job.stem not in finished_stems]:
-            status.pending_jobs += [
+            status.pending_jobs.extend(
                 replace(job, entry=entries.get(job.stem), may_differ=job.stem in redone_stems) for job in missing_jobs
-            ]
+            )
             continue
         shard_statuses = status.shards(split)
         # The manifest is withdrawn before a file with another content is put into place.
