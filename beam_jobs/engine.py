@@ -22,12 +22,16 @@ _BEAM_SUFFIX = re.compile(r" ?\[while running .*$", re.DOTALL)
 class BeamEngine:
     """One of Beam's runners, by default processes of this machine that Beam's in-process runner starts."""
 
-    def __init__(self, arguments: Sequence[str], *, num_workers: int, program_flags: Sequence[str]) -> None:
+    def __init__(
+        self, arguments: Sequence[str], *, address: str | None, num_workers: int | None, program_flags: Sequence[str]
+    ) -> None:
+        if address is not None:
+            raise UsageError(f"--address {address} is the address of a Ray cluster; add --engine ray")
         self._arguments = arguments
-        self._num_workers = num_workers
+        self._num_workers = num_workers or usable_processors()
         self._program_flags = program_flags
         # Without arguments nothing can be wrong, and commands that convert nothing start without Beam.
-        choice = self._choose(num_workers) if arguments else None
+        choice = self._choose(self._num_workers) if arguments else None
         self.name = "Beam" if choice is None else choice.kind
         self.sees_local_paths = choice is None or not choice.is_service
         self.only_translates = choice is not None and choice.only_translates
@@ -49,13 +53,7 @@ class BeamEngine:
         return choose_runner(self._arguments, num_workers=num_workers, program_flags=self._program_flags)
 
 
-def make_engine(
-    arguments: Sequence[str], *, address: str | None, num_workers: int | None, program_flags: Sequence[str]
-) -> BeamEngine:
-    """Return the engine; raises UsageError for an address, which runners have options of their own for."""
-    if address is not None:
-        raise UsageError(f"--address {address} is the address of a Ray cluster; add --engine ray")
-    return BeamEngine(arguments, num_workers=num_workers or usable_processors(), program_flags=program_flags)
+make_engine = BeamEngine
 
 
 def _explain(error: Exception) -> ConvertError:

@@ -12,7 +12,7 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 
 from convert.engine.local import do_jobs
-from convert.engine.work import Counts, Job, do_job, largest_first
+from convert.engine.work import Job, largest_first
 from convert.errors import ConvertError
 from convert.jobs import SplitJob
 from convert.plan import DatasetPlan
@@ -21,27 +21,8 @@ NAMESPACE = "convert"
 """Namespace of the counters, which are those of ``convert.engine.work``."""
 
 
-class DoJob(beam.DoFn):
-    """A step whose elements are jobs, of which Beam takes care."""
-
-    def __init__(self, plans: Mapping[str, DatasetPlan]) -> None:
-        super().__init__()
-        self._plans = dict(plans)
-
-    def process(self, job: Job) -> None:
-        """Do a job, and count the result for Beam."""
-        try:
-            _count(do_job(job, self._plans[job.dataset]))
-        except ConvertError:
-            _count({"splits_failed" if isinstance(job, SplitJob) else "shards_failed": 1})
-            raise
-
-
-class DoJobsHere(beam.DoFn):
-    """A step whose one element is all jobs, which the processes of this machine take one by one.
-
-    Beam's local runner deals elements out beforehand, so that one process would still work when the others are done.
-    """
+class DoJobs(beam.DoFn):
+    """A step whose elements are lists of jobs, which processes of one machine take one by one."""
 
     def __init__(self, plans: Mapping[str, DatasetPlan], *, num_workers: int) -> None:
         super().__init__()
@@ -50,13 +31,13 @@ class DoJobsHere(beam.DoFn):
 
     def process(self, jobs: Sequence[Job]) -> None:
         """Do the jobs, and count the results for Beam."""
-        for counts in do_jobs(jobs, self._plans, num_workers=self._num_workers):
-            _count(counts)
-
-
-def _count(counts: Counts) -> None:
-    for counter_name, amount in counts.items():
-        Metrics.counter(NAMESPACE, counter_name).inc(amount)
+        try:
+            for counts in do_jobs(jobs, self._plans, num_workers=self._num_workers):
+                for counter_name, amount in counts.items():
+                    Metrics.counter(NAMESPACE, counter_name).inc(amount)
+        except ConvertError:
+            Metrics.counter(NAMESPACE, "splits_failed" if isinstance(jobs[0], SplitJob) else "shards_failed").inc()
+            raise
 
 
 def build_graph(
@@ -64,12 +45,13 @@ def build_graph(
 ) -> beam.PCollection[None]:
     """Add the conversion of shards, or the merging of splits, to a pipeline; the largest jobs come first.
 
-    With ``num_workers``, that many processes of this machine do the jobs; else Beam deals them out.
+    With ``num_workers``, that many processes of this machine do the jobs. Beam's local runner would deal them out
+    beforehand, so that one process would still work when the others are done. Without, Beam deals them out.
     """
-    is_here = num_workers is not None
+    elements = [[job] for job in largest_first(jobs)] if num_workers is None else [list(jobs)]
     return (
         pipeline
-        | "Jobs" >> beam.Create([list(jobs)] if is_here else largest_first(jobs), reshuffle=False)
+        | "Jobs" >> beam.Create(elements, reshuffle=False)
         | "Spread" >> beam.Reshuffle()
-        | "Convert" >> beam.ParDo(DoJob(plans) if num_workers is None else DoJobsHere(plans, num_workers=num_workers))
+        | "Convert" >> beam.ParDo(DoJobs(plans, num_workers=num_workers or 1))
     )

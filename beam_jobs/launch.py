@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 
@@ -30,16 +29,9 @@ def run_pipeline(
     *,
     progress: AbstractContextManager[object],
 ) -> Counts | None:
-    """Convert shards, or merge splits, with a runner.
+    """Convert shards, or merge splits, with a runner; return the counters, None if the runner has none.
 
-    Args:
-        jobs: Shards or splits.
-        plans: Plans by dataset.
-        choice: Runner.
-        progress: Context manager that is entered once the runner is ready, while the pipeline runs.
-
-    Returns the counters of ``beam_jobs.graph`` that are not zero; None if the runner has none. Errors of a runner pass
-    through.
+    ``progress`` is entered once the runner is ready, while the pipeline runs. Errors of a runner pass through.
     """
     # A killed run may have left a folder, also if it left nothing to convert.
     sweep(staging_base(None), prefix=SCRATCH)
@@ -98,10 +90,7 @@ def _counters(result: PipelineResult) -> Counts | None:
         # Dask's runner has no metrics, and a service may not answer any more; the conversion is complete anyway.
         _LOGGER.info("the runner gives no counters: %r", error)
         return None
-    counters = Counter[str]()
-    for metric in metrics:
-        counters[metric.key.metric.name] += int(metric.result or 0)
-    return dict(sorted(counters.items()))
+    return dict(sorted((metric.key.metric.name, int(metric.result or 0)) for metric in metrics))
 
 
 def _end_children(earlier_children: set[int]) -> None:

@@ -77,12 +77,10 @@ class RunnerChoice:
 def choose_runner(arguments: Sequence[str], *, num_workers: int, program_flags: Sequence[str]) -> RunnerChoice:
     """Return the runner that ``arguments`` ask for, which the program's own parser did not know.
 
-    ``num_workers`` is for a local runner; other runners have their own options. ``program_flags`` are the program's own
-    options, to suggest one for a typo.
+    ``num_workers`` is for a local runner. ``program_flags`` are the program's options, to suggest one for a typo.
 
     Raises:
-        UsageError: Beam does not know an option either, or there is no such runner, or its extra is not installed, or
-            the job server of the portable runner does not answer.
+        UsageError: Beam does not know an option either, or there is no such runner, or it is not installed or reached.
     """
     runner_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     runner_parser.add_argument("--runner", default=LOCAL_RUNNERS[0])
@@ -98,8 +96,12 @@ def choose_runner(arguments: Sequence[str], *, num_workers: int, program_flags: 
         raise UsageError(f"Beam option {error}") from None
     if unknown:
         beam_flags = [option_flag for action in parser._actions for option_flag in action.option_strings]
-        hint = _hint(unknown[0], program_flags, beam_flags)
-        raise UsageError(f"unknown option {unknown[0]}, neither ours nor Beam's{hint}")
+        hints = [
+            f"; did you mean {close_flag}?"
+            for known_flags in (program_flags, beam_flags)
+            for close_flag in difflib.get_close_matches(unknown[0].split("=")[0], known_flags, n=1, cutoff=0.8)
+        ]
+        raise UsageError(f"unknown option {unknown[0]}, neither ours nor Beam's{''.join(hints[:1])}")
     if choice.name == "PortableRunner":
         _reach_job_server(PipelineOptions(remaining).view_as(PortableOptions).job_endpoint)
     return choice
@@ -118,12 +120,9 @@ def _reach_job_server(endpoint: str | None) -> None:
 
 @contextmanager
 def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, PipelineOptions]]:
-    """Make the runner and its options for the time of the context.
+    """Make the runner, its options, and a local Dask cluster if one is needed, for the time of the context.
 
-    A local Dask cluster, if one is needed, and temporary files of other runners are removed at the end.
-
-    Raises:
-        UsageError: A local Dask cluster may not open enough files.
+    Raises UsageError if a local Dask cluster may not open enough files.
     """
     if choice.is_local:
         yield fn_runner.FnApiRunner(), PipelineOptions(list(choice.arguments))
@@ -192,13 +191,6 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
         ) as cluster,
     ):
         yield [*arguments, f"--dask_client_address={cluster.scheduler_address}"]
-
-
-def _hint(argument: str, our_flags: Sequence[str], beam_flags: Sequence[str]) -> str:
-    for known_flags in (our_flags, beam_flags):
-        if close_flags := difflib.get_close_matches(argument.split("=")[0], known_flags, n=1, cutoff=0.8):
-            return f"; did you mean {close_flags[0]}?"
-    return ""
 
 
 def _mentions(arguments: Sequence[str], option_flags: Sequence[str]) -> bool:

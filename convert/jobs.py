@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from convert.journal.journal import piece_stem
+from convert.journal.journal import PIECE
 from convert.source.protocol import SourceShard, Span, clip
 from stream.format.manifest import ShardEntry
 from stream.storage.remote import is_remote
@@ -54,8 +54,8 @@ class ShardJob:
 
     @property
     def name(self) -> str:
-        """The stem, with the range of a piece: the name of the job in the journal and in messages."""
-        return self.stem if self.piece is None else piece_stem(self.stem, *self.piece)
+        """The stem, with the range of a piece (``~20-40``): the name of the job in the journal and in messages."""
+        return self.stem if self.piece is None else f"{self.stem}{PIECE}{self.piece[0]}-{self.piece[1]}"
 
     def pieces(self) -> list[ShardJob]:
         """Return the jobs of the ranges into which the shard is cut, or the shard itself."""

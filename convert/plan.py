@@ -306,7 +306,9 @@ def _planned_cameras(
         policy = replace(config.policy, size=image_sizes[0]) if image_sizes else config.policy
         if camera.is_depth and codecs:
             raise UsageError(f"{spec.name}: --codec {codecs[0]} is for cameras of colour, and {name} is depth")
-        policy = replace(policy, codec="jpeg") if camera.is_depth else _with_codec(policy, codecs, config)
+        policy = replace(policy, codec="jpeg" if camera.is_depth else [*codecs, policy.codec][0])
+        if policy.codec in VIDEO_CODECS:
+            policy = replace(policy, gop=config.gop, crf=CRF[policy.codec] if config.crf is None else config.crf)
         planned_cameras.append(_planned_camera(name, camera, feature, policy))
     if without_unit and not planned_cameras:
         raise UsageError(f"{spec.name}: depth of {', '.join(without_unit)}: {_NO_UNIT}")
@@ -325,14 +327,6 @@ def _planned_camera(name: str, camera: Camera, feature: Feature, policy: FramePo
         is_depth=camera.is_depth,
         millimetres=camera.millimetres,
     )
-
-
-def _with_codec(policy: FramePolicy, codecs: Sequence[Codec], config: ConvertConfig) -> FramePolicy:
-    """Return the policy with the codec of a camera, and how it is encoded."""
-    policy = replace(policy, codec=codecs[0]) if codecs else policy
-    if policy.codec not in VIDEO_CODECS:
-        return policy
-    return replace(policy, gop=config.gop, crf=CRF[policy.codec] if config.crf is None else config.crf)
 
 
 def _jobs(dataset_name: str, source: Source, config: ConvertConfig) -> Iterator[ShardJob]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import TypeVar, cast
 
+from stream.base.machine import describe_exit
 from stream.base.progress import Progress
 
 Result = TypeVar("Result")
@@ -33,9 +34,8 @@ class Crashed:
     exit_code: int
 
     def __str__(self) -> str:
-        ending = f"signal {-self.exit_code}" if self.exit_code < 0 else f"exit code {self.exit_code}"
-        cause = "out of memory, or damage that the manifest does not show"
-        return f"the process that checked it was ended by {ending}, expected it to finish; {cause}"
+        ending = describe_exit(self.exit_code)
+        return f"the process that checked it {ending}; expected it to finish, so this may be damage"
 
 
 class ProcessPool:
@@ -61,11 +61,7 @@ class ProcessPool:
             connection.close()
 
     def results(self, tasks: Sequence[Callable[[], Result]]) -> Iterator[tuple[int, Result | Crashed]]:
-        """Run tasks in their order, and yield the number and the result of each when it is done.
-
-        Args:
-            tasks: Functions that can be pickled and do not raise.
-        """
+        """Run tasks, which can be pickled and do not raise, in their order; yield the number and result of each."""
         waiting_tasks, idle_connections = list(enumerate(tasks))[::-1], list(self._workers)
         task_by_connection: dict[Connection, int] = {}
         while self._jobs == 1 and waiting_tasks:
@@ -97,13 +93,9 @@ class ProcessPool:
         task_sizes: Sequence[int],
         is_failure: Callable[[Result], bool] = lambda _: False,
     ) -> list[Result | Crashed]:
-        """Run tasks and return their results in the order of the tasks.
+        """Run tasks as ``results`` does, and return their results in the order of the tasks.
 
-        Args:
-            tasks: Functions that can be pickled and do not raise.
-            progress: Progress to advance.
-            task_sizes: Work of each task.
-            is_failure: Returns whether a result counts as a failure; a task whose process died does.
+        ``progress`` advances by the size of each task; a task whose process died counts as a failure too.
         """
         results: dict[int, Result | Crashed] = {}
         for task_number, result in self.results(tasks):

@@ -28,6 +28,7 @@ from typing import IO, Any
 from bench.measure.machine import busy_seconds
 from bench.measure.session import REPOSITORY, end
 from stream.base.errors import StreamError
+from stream.base.machine import describe_exit
 
 _DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
@@ -80,21 +81,13 @@ def ask(
     answered = result.pop("answered", None)
     if process.returncode == 0 and answered is not None:
         return {**result, "exit_s": ended - answered}
-    reason = result.get("error") or f"{_fate(process.returncode)}{last_line and f': {last_line}'}"
+    reason = result.get("error") or f"{describe_exit(process.returncode)}{last_line and f': {last_line}'}"
     raise ChildFailed(" ".join(str(reason).split()))
 
 
 def _last_line(file: IO[str]) -> str:
     file.seek(0)
     return next((line for line in reversed(file.read().splitlines()) if line.strip()), "").strip()
-
-
-def _fate(exit_code: int) -> str:
-    if exit_code >= 0:
-        return f"ended with exit code {exit_code}"
-    signal_name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
-    cause = ", as the kernel does when memory runs out" if -exit_code == signal.SIGKILL else ""
-    return f"was killed by {signal_name}{cause}"
 
 
 @dataclass(frozen=True)

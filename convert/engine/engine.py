@@ -1,17 +1,16 @@
-"""Choice of the engine that does the jobs of a conversion: Beam, the default, or Ray."""
+"""Engines that do the jobs of a conversion: Beam, the default, or Ray."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol
 
 from convert.engine.work import Counts, Job
 from convert.plan import DatasetPlan
 
 EngineName = Literal["beam", "ray"]
-_MODULES: Mapping[EngineName, str] = {"beam": "beam_jobs.engine", "ray": "convert.engine.ray"}
+MODULES: Mapping[EngineName, str] = {"beam": "beam_jobs.engine", "ray": "convert.engine.ray"}
 """Modules with a function ``make_engine``, imported once chosen: convert does not depend on Beam or Ray."""
 
 
@@ -33,37 +32,9 @@ class Engine(Protocol):
     ) -> Counts | None:
         """Do jobs, and return their counts, None if the engine has none.
 
-        Args:
-            jobs: Shards or splits.
-            plans: Plans by dataset.
-            progress: Context manager that is entered once workers can start, while they work.
+        ``progress`` is entered once workers can start, while they work.
 
         Raises:
             UsageError: The engine cannot be started; nothing was entered.
             ConvertError: A job or the engine failed.
         """
-
-
-def make_engine(
-    name: EngineName,
-    *,
-    arguments: Sequence[str],
-    address: str | None,
-    num_workers: int | None,
-    program_flags: Sequence[str],
-) -> Engine:
-    """Return an engine.
-
-    Args:
-        name: Name of the engine.
-        arguments: Options of the command line that are not the program's, for the engine.
-        address: Address of a running cluster.
-        num_workers: Processes on this machine, or most jobs at once on a cluster; None for the engine's default.
-        program_flags: Options of the program, to suggest one for a typo.
-
-    Raises:
-        UsageError: The engine is not installed, or does not know an argument.
-    """
-    module = importlib.import_module(_MODULES[name])
-    engine = module.make_engine(arguments, address=address, num_workers=num_workers, program_flags=program_flags)
-    return cast(Engine, engine)

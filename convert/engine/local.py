@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
@@ -10,6 +9,7 @@ from convert.engine.work import Counts, Job, largest_first, try_job
 from convert.errors import ConvertError
 from convert.plan import DatasetPlan
 from convert.pool import Crashed, ProcessPool
+from stream.base.machine import describe_exit
 
 
 def do_jobs(jobs: Sequence[Job], plans: Mapping[str, DatasetPlan], *, num_workers: int) -> Iterator[Counts]:
@@ -24,15 +24,9 @@ def do_jobs(jobs: Sequence[Job], plans: Mapping[str, DatasetPlan], *, num_worker
     with ProcessPool(min(num_workers, len(tasks)), name="convert") as pool:
         for _, result in pool.results(tasks):
             if isinstance(result, Crashed):
-                raise ConvertError(_explain(result))
+                ending = describe_exit(result.exit_code)
+                remedy = "run the same command again to continue, perhaps with fewer --num-workers"
+                raise ConvertError(f"a worker process {ending}; {remedy}")
             if isinstance(result, ConvertError):
                 raise result
             yield result
-
-
-def _explain(crash: Crashed) -> str:
-    ending = f"ended with exit code {crash.exit_code}"
-    if crash.exit_code < 0:
-        ending = f"was killed by {signal.Signals(-crash.exit_code).name}"
-    cause = ", as the kernel does when memory runs out" if crash.exit_code == -signal.SIGKILL else ""
-    return f"a worker process {ending}{cause}; run the same command again to continue, perhaps with fewer --num-workers"

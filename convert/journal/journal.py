@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from convert.errors import ConflictError
 from convert.journal.status import IndexStatus, ShardFailure, ShardStatus
 from convert.journal.store import FOLDER as FOLDER
-from convert.journal.store import LOCK, open_store
+from convert.journal.store import LOCK, LocalStore, ObjectStore
 from convert.source.protocol import complete_splits
 from convert.storage.durable import writing
-from stream.base.errors import StreamError
+from stream.base.errors import StreamError, first_fault
 from stream.format.manifest import Manifest, ShardEntry, TableEntry, encode_manifest, parse_manifest
 from stream.format.names import (
     LABELS,
@@ -54,8 +54,8 @@ RECORDS = "arrayrecord"
 _SHARD_FILES = (".arrayrecord", ".arrow")
 _PARTS = tuple(f".{table_file(table_kind)}" for table_kind in TABLE_KINDS)
 """Ends of the names of a shard's parts of the index."""
-_PIECE = "~"
-"""Mark of the name of a piece, which no name of a split has."""
+PIECE = "~"
+"""Mark between the name of a shard and the episodes of a piece, which no name of a split has."""
 _THREADS = 8
 _Record = TypeVar("_Record", bound=BaseModel)
 
@@ -74,7 +74,7 @@ class Journal:
 
     def __init__(self, output: str | Path, staging: str | None = None) -> None:
         self.output = str(output)
-        self._store = open_store(output, staging)
+        self._store = ObjectStore(self.output, staging) if is_remote(output) else LocalStore(output)
         self.scratch = self._store.scratch
         """Folder on whose disk files are written, to name in messages."""
         self.exists = self._store.exists
@@ -100,12 +100,9 @@ class Journal:
             return None
         location = f"{self.output}/{FOLDER}/{PARAMETERS}"
         try:
-            parameters = json.loads(content)
-        except ValueError as error:
-            raise ConflictError(f"{location}: not JSON ({error}); run with --overwrite") from None
-        if not isinstance(parameters, dict):
-            raise ConflictError(f"{location}: not a JSON object; run with --overwrite")
-        return parameters
+            return TypeAdapter(dict[str, Any]).validate_json(content)
+        except ValidationError as error:
+            raise ConflictError(f"{location}: not a JSON object ({first_fault(error)}); run with --overwrite") from None
 
     def begin(self, parameters: Mapping[str, Any]) -> None:
         """Start or continue a conversion; raises ConflictError if one with other parameters was started here."""
@@ -169,7 +166,7 @@ class Journal:
 
     def forget(self, stems: Set[str]) -> None:
         """Remove the statuses of shards and their pieces, so that they are converted again."""
-        self._store.remove(f"{FOLDER}/{stem}{STATUS}" for stem in self.finished() if stem.partition(_PIECE)[0] in stems)
+        self._store.remove(f"{FOLDER}/{stem}{STATUS}" for stem in self.finished() if stem.partition(PIECE)[0] in stems)
 
     def index_status(self, split: str) -> IndexStatus | None:
         """Return the status of a split's index if it is merged and its tables exist with the right sizes."""
@@ -220,11 +217,7 @@ class Journal:
             return list(thread_pool.map(fetch, statuses))
 
     def tables(self, split: str, table_entries: Mapping[TableKind, TableEntry], folder: Path) -> Path:
-        """Return a local folder with the tables of a split, ``folder`` for an object store.
-
-        Raises:
-            ShardError: The content of a table is not what the manifest says.
-        """
+        """Return a local folder with the tables of a split; raises ShardError if one is not what its entry says."""
         for kind, entry in table_entries.items():
             table_path = self._store.fetch(f"{split}/{table_file(kind)}", entry, folder)
         return table_path.parent
@@ -240,7 +233,7 @@ class Journal:
         """Remove the journal and all that is in it."""
         self._store.remove_journal(PARAMETERS)
 
-    def clear(self, stems: Iterable[str], splits: Iterable[str]) -> None:
+    def clear(self, stems: Collection[str], splits: Iterable[str]) -> None:
         """Remove what belongs to shards and splits that the manifest has, and the journal with the last of them.
 
         The rest belongs to another process that adds a split.
@@ -249,7 +242,7 @@ class Journal:
         removable = {WITHDRAWN, *(stem + suffix for stem in stems for suffix in suffixes)}
         removable |= {split + INDEX + suffix for split in splits for suffix in (".json", LOCK)}
         journal_files = self._store.names(FOLDER)
-        removable |= self._of_pieces(journal_files, set(stems))
+        removable |= {name for name in journal_files if name.partition(PIECE)[0] in stems}
         if journal_files - removable <= {PARAMETERS, MANIFEST + LOCK}:
             self.remove()
         else:
@@ -257,12 +250,8 @@ class Journal:
 
     def clear_pieces(self, stem: str) -> None:
         """Remove the files of the pieces of a finished shard, except their locks."""
-        piece_files = self._of_pieces(self._store.names(FOLDER), {stem})
+        piece_files = [name for name in self._store.names(FOLDER) if name.startswith(stem + PIECE)]
         self._store.remove(f"{FOLDER}/{name}" for name in piece_files if not name.endswith(LOCK))
-
-    @staticmethod
-    def _of_pieces(file_names: Set[str], stems: Set[str]) -> set[str]:
-        return {name for name in file_names if _PIECE in name and name.partition(_PIECE)[0] in stems}
 
     def manifest(self) -> Manifest | None:
         """Return the manifest in the output, None if there is none; raises FormatError if it cannot be used."""
@@ -338,15 +327,6 @@ class Journal:
         other_journal.remove_output()
 
 
-def piece_stem(stem: str, first_episode: int, end_episode: int) -> str:
-    """Return the name of a range of the episodes of a shard.
-
-    >>> piece_stem("train-00007-of-01024", 20, 40)
-    'train-00007-of-01024~20-40'
-    """
-    return f"{stem}{_PIECE}{first_episode}-{end_episode}"
-
-
 def part_file(stem: str, kind: TableKind) -> str:
     """Return the name of a shard's part of a table.
 
@@ -357,7 +337,7 @@ def part_file(stem: str, kind: TableKind) -> str:
 
 
 def _records_file(stem: str) -> str:
-    return f"{FOLDER if _PIECE in stem else split_of(stem)}/{shard_file(stem)}"
+    return f"{FOLDER if PIECE in stem else split_of(stem)}/{shard_file(stem)}"
 
 
 def _index_file(split: str) -> str:

@@ -22,7 +22,7 @@ from convert.storage.object_store import StoreFolder
 from convert.storage.staging import stage, staging_base, sweep
 from stream.format.manifest import FileEntry, describe_file
 from stream.storage.files import make_folder, rename_durably, sync_folder
-from stream.storage.remote import LocalFolder, is_remote
+from stream.storage.remote import LocalFolder
 
 FOLDER = ".convert"
 """Name of the journal's folder."""
@@ -250,14 +250,6 @@ class ObjectStore:
 
     def remove_folders(self) -> None:
         """Do nothing: folders are parts of names."""
-
-
-Store = LocalStore | ObjectStore
-
-
-def open_store(output_folder: str | Path, staging: str | None) -> Store:
-    """Return the store of a folder; ``staging`` is the local folder for files on their way to an object store."""
-    return ObjectStore(str(output_folder), staging) if is_remote(output_folder) else LocalStore(output_folder)
 
 
 def _checked(file_path: Path, file_entry: FileEntry, *, location: str | Path) -> Path:

@@ -8,17 +8,18 @@ complete datasets are written. ``finalize`` converts no shard.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import logging
 import resource
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from convert.command import print_result
-from convert.engine.engine import Engine, make_engine
+from convert.engine.engine import MODULES, Engine
 from convert.engine.work import Counts
 from convert.errors import ConvertError, UsageError
 from convert.jobs import ShardJob, SplitJob
@@ -34,10 +35,9 @@ from convert.run.progress import ShardProgress
 from convert.run.report import describe_missing, describe_plans, format_plan
 from convert.run.request import ConvertRequest, parse_request
 from convert.run.status import ConversionStatus, empty_split, read_status
-from convert.run.work import find_work, overwriting_work
+from convert.run.work import find_work
 from convert.storage.object_store import StoreFolder
 from stream.base.arguments import run_command
-from stream.base.errors import StreamError
 from stream.format.manifest import Manifest
 from stream.storage.remote import is_remote, join
 from stream.storage.remote_folder import RemoteFolder
@@ -76,7 +76,7 @@ def _run(request: ConvertRequest) -> int:
             return _remove(request)
         conversions = plan_conversions(request, config)
         _check_reach(engine, conversions)
-        statuses = _find_statuses(conversions, request)
+        statuses = find_work(conversions, request)
         if request.dry_run:
             plan_rows = describe_plans(statuses)
             print_result(json.dumps(plan_rows, indent=1) if request.json else format_plan(plan_rows))
@@ -104,13 +104,13 @@ def _interrupt(signum: int, stack_frame: object) -> None:
 
 def _choose_engine(request: ConvertRequest) -> Engine:
     """Return the engine that options ask for; raises UsageError before anything is written or removed."""
-    return make_engine(
-        request.engine,
-        arguments=request.beam_arguments,
+    engine: Engine = importlib.import_module(MODULES[request.engine]).make_engine(
+        request.beam_arguments,
         address=request.address,
         num_workers=request.num_workers,
         program_flags=option_flags(request.command),
     )
+    return engine
 
 
 def _check_reach(engine: Engine, conversions: Sequence[Conversion]) -> None:
@@ -135,13 +135,6 @@ def _remove(request: ConvertRequest) -> int:
             Journal(output).remove_output()
         print(f"{spec.name}: {splits or 'nothing'} {'to remove' if request.dry_run else 'removed'} in {output}")
     return 0
-
-
-def _find_statuses(conversions: Sequence[Conversion], request: ConvertRequest) -> list[ConversionStatus]:
-    if not request.overwrite:
-        return find_work(conversions, request.redo, config=request.config)
-    selection = None if request.episodes is None else f"--episodes {request.episodes}"
-    return [overwriting_work(conversion, selection, config=request.config) for conversion in conversions]
 
 
 def _convert(statuses: Sequence[ConversionStatus], request: ConvertRequest, engine: Engine) -> Counts | None:
@@ -235,28 +228,21 @@ def _finish(
     empty = {status.name: message for status in statuses if (message := empty_split(status.conversion))}
     useful = [status for status in statuses if status.name not in empty]
     merge_counters = _merge(useful, engine)
+    sums = Counter(counters)
+    sums.update(merge_counters)
     return Outcome(
         missing=missing,
         empty=empty,
         manifests=[(status, _write_manifest(status)) for status in useful],
-        counters=None if counters is None or merge_counters is None else _sums(Counter(counters), merge_counters),
+        counters=None if counters is None or merge_counters is None else dict(sorted(sums.items())),
     )
-
-
-def _sums(first_counters: Counter[str], second_counters: Mapping[str, int]) -> dict[str, int]:
-    first_counters.update(second_counters)
-    return dict(sorted(first_counters.items()))
 
 
 def _write_manifest(status: ConversionStatus) -> Manifest | None:
     """Write the manifest of a dataset if it is complete, and replace the output that ``--overwrite`` named."""
     conversion = status.conversion
     conversion.journal.remove_stale()
-    try:
-        manifest = finalise(conversion, redone_stems=status.redone_stems)
-        if manifest is not None and conversion.target != conversion.plan.output:
-            Journal(conversion.target).adopt(conversion.journal, manifest)
-        return manifest
-    except StreamError:
-        conversion.journal.remove_stale()
-        raise
+    manifest = finalise(conversion, redone_stems=status.redone_stems)
+    if manifest is not None and conversion.target != conversion.plan.output:
+        Journal(conversion.target).adopt(conversion.journal, manifest)
+    return manifest

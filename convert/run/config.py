@@ -27,11 +27,7 @@ _Value = TypeVar("_Value")
 
 
 def check_request(request: ConvertRequest) -> ConvertConfig:
-    """Return the options of the conversion.
-
-    Raises:
-        UsageError: A value is out of range or has no known form, or options exclude each other.
-    """
+    """Return the options of the conversion; raises UsageError for a wrong value, or options that exclude each other."""
     _check_tasks(request)
     _check_values(request)
     layout = request.layout or "pairs"
@@ -149,11 +145,7 @@ def _split_episodes(episodes: str | None) -> tuple[str, str | None]:
 
 
 def read_episode_lists(episodes: str | None, datasets: Sequence[str]) -> dict[str, EpisodeList]:
-    """Return the lists of the file that ``--episodes`` names, by dataset; empty if it names none.
-
-    Raises:
-        ArgumentError: The file cannot be read, or is not a list of episodes by dataset.
-    """
+    """Return the lists of the file that ``--episodes`` names, by dataset, empty if none; raises ArgumentError."""
     _, path = _split_episodes(episodes)
     lists = read_by_name(path, datasets, "--episodes")
     return {dataset: read_list(entry, f"--episodes {path}: {dataset}") for dataset, entry in lists.items()}

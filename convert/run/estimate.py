@@ -65,8 +65,8 @@ def estimate(conversion: Conversion) -> Estimate:
         sample.add(shard, spans)
     if not sample.source_bytes:
         return Estimate()
-    sizes = [job.size for job in conversion.jobs] if episodes is None else [episode.bytes for episode in episodes]
-    total_bytes = sum(sizes)
+    shard_bytes = [job.size for job in conversion.jobs] if episodes is None else _shard_bytes(episodes)
+    total_bytes = sum(shard_bytes)
     bytes_scale = total_bytes / sample.source_bytes
     records = round(sample.records * bytes_scale) if exact_records is None else exact_records
     # Encoded images are in proportion to the source's bytes, all else to the count of records.
@@ -74,8 +74,8 @@ def estimate(conversion: Conversion) -> Estimate:
     records_scale = bytes_scale if by_bytes or not sample.records else records / sample.records
     stored_bytes = sample.stored_bytes * records_scale
     # A file goes to the end of a block, and has one more.
-    shard_shares = [job.size / total_bytes for job in conversion.jobs] if episodes is None else _shares(episodes)
-    file_bytes = sum(ceil(stored_bytes * shard_share / BLOCK) + 1 for shard_share in shard_shares) * BLOCK
+    stored_shards = [stored_bytes * source_bytes / total_bytes for source_bytes in shard_bytes]
+    file_bytes = sum(ceil(num_bytes / BLOCK) + 1 for num_bytes in stored_shards) * BLOCK
     return Estimate(records, round(file_bytes + sample.index_bytes * bytes_scale), sample.sizes)
 
 
@@ -104,12 +104,12 @@ def _wanted(conversion: Conversion) -> list[_Wanted] | None:
     return list(compress(episodes, is_listed)) or episodes
 
 
-def _shares(episodes: Sequence[_Wanted]) -> list[float]:
-    """Return the share of each shard in the bytes of episodes."""
+def _shard_bytes(episodes: Sequence[_Wanted]) -> list[int]:
+    """Return the bytes of episodes in each shard that has one."""
     bytes_by_shard: Counter[tuple[str, int]] = Counter()
     for episode in episodes:
         bytes_by_shard[episode.shard.split, episode.shard.index] += episode.bytes
-    return [num_bytes / bytes_by_shard.total() for num_bytes in bytes_by_shard.values()]
+    return list(bytes_by_shard.values())
 
 
 def _spread(episodes: Sequence[_Wanted]) -> list[tuple[SourceShard, list[Span]]]:

@@ -23,10 +23,8 @@ def finalise(conversion: Conversion, *, redone_stems: Set[str] = frozenset()) ->
     """Write the manifest if every split of the conversion is merged, and remove the journal.
 
     Splits that an earlier manifest has are kept. Any number of processes may call this at the same time.
-    ``redone_stems`` are the stems of the shards that this process converts again.
-
-    Returns:
-        The manifest; None while shards or splits are missing.
+    ``redone_stems`` are the stems of the shards that this process converts again. Returns the manifest; None while
+    shards or splits are missing.
     """
     journal = conversion.journal
     if complete_manifest := _complete(conversion):
@@ -60,7 +58,7 @@ def _finalise(conversion: Conversion, *, redone_stems: Set[str]) -> Manifest | N
             manifest = _manifest(status, _write_quarantine(journal, status))
             journal.write_manifest(manifest)
         # Another process may be at another split.
-        journal.clear([job.stem for job in conversion.jobs], conversion.splits)
+        journal.clear({job.stem for job in conversion.jobs}, conversion.splits)
     return manifest
 
 

@@ -18,13 +18,11 @@ from stream.format.video import VIDEO_CODECS, VideoCodec
 def inherit_options(request: ConvertRequest) -> ConvertRequest:
     """Return the request with the options that it does not give and its converted datasets have.
 
-    Raises:
-        UsageError: A converted dataset does not exist, or they differ in their layouts, or in sizes if they become one.
+    Raises UsageError if one does not exist, or if they differ in their layouts, or in sizes if they become one.
     """
     request = expand_datasets(request)
-    names = _names(request)
-    sources = _sources(names)
-    if len(sources) < len(names) or any(kind != "root" for kind, _ in sources):
+    sources = [_source(name) for name in request.datasets.split(",")]
+    if any(kind != "root" for kind, _ in sources):
         return request
     groups = [[dataset.manifest for dataset in open_datasets(path, request.source)] for _, path in sources]
     if request.image_size is None:
@@ -35,25 +33,18 @@ def inherit_options(request: ConvertRequest) -> ConvertRequest:
 
 def expand_datasets(request: ConvertRequest) -> ConvertRequest:
     """Return the request with the datasets of each complete root that it names."""
-    names = _names(request)
-    if not any(kind == "root" for kind, _ in _sources(names)):
-        return request
-    return replace(request, datasets=",".join(dataset for name in names for dataset in _expand(name, request.source)))
+    dataset_names: list[str] = []
+    for name in request.datasets.split(","):
+        kind, path = _source(name)
+        paths = expand(path, request.source) if kind == "root" else []
+        dataset_names += [f"root:{dataset_path}" for dataset_path in paths] if kind == "root" else [name]
+    return replace(request, datasets=",".join(dataset_names))
 
 
-def _names(request: ConvertRequest) -> list[str]:
-    return [name.strip() for name in request.datasets.split(",")]
-
-
-def _sources(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the kind and path of each name that is a source."""
-    return [split_source(name) for name in names if is_source(name) and not name.endswith((".yaml", ".yml"))]
-
-
-def _expand(dataset_name: str, roots: Sequence[str]) -> list[str]:
-    """Return a name of ``--datasets``, or the datasets of the complete roots that it names."""
-    kind, path = split_source(dataset_name) if is_source(dataset_name) else ("", "")
-    return [f"root:{dataset_path}" for dataset_path in expand(path, roots)] if kind == "root" else [dataset_name]
+def _source(dataset_name: str) -> tuple[str, str]:
+    """Return the kind and path of a name of ``--datasets``, both empty for a dataset of the registry or a file."""
+    name = dataset_name.strip()
+    return split_source(name) if is_source(name) and not name.endswith((".yaml", ".yml")) else ("", "")
 
 
 def _check_sizes(groups: Sequence[Sequence[Manifest]]) -> None:
@@ -92,8 +83,7 @@ class _VideoCamera(NamedTuple):
 def stored_codecs(manifests: Sequence[Manifest], request: ConvertRequest) -> dict[str, Any]:
     """Return the codec, ``gop`` and ``crf`` that converted datasets have.
 
-    Raises:
-        UsageError: They differ and were not given, or chunks that pass through have another quality than the one given.
+    Raises UsageError if they differ and were not given, or if chunks that pass through have another quality than given.
     """
     options: dict[str, Any] = {}
     if request.codec is None:

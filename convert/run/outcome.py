@@ -10,7 +10,7 @@ from typing import Any
 
 from convert.command import print_result
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED
-from convert.run.report import describe_content, describe_failed, format_missing, format_result, summarise
+from convert.run.report import RESULT_COLUMNS, describe_content, describe_failed, format_missing, format_rows, summarise
 from convert.run.request import ConvertRequest
 from convert.run.status import ConversionStatus
 from convert.shard.counts import BROKEN_FILE, count_damage
@@ -61,7 +61,7 @@ def print_outcome(outcome: Outcome, request: ConvertRequest) -> None:
             json.dumps(result | ({"missing": outcome.missing} if request.command == "finalize" else {}), indent=1)
         )
     else:
-        text_lines = [format_result(result_rows)] if result_rows else []
+        text_lines = [format_rows(RESULT_COLUMNS, result_rows)] if result_rows else []
         num_before = sum(status.complete for status, _ in outcome.manifests)
         if result_rows and num_before:
             num_datasets = len(outcome.manifests) + len(outcome.empty)
@@ -80,8 +80,9 @@ def exit_code(outcome: Outcome, request: ConvertRequest) -> int:
         shard_counts = [
             f"{row['dataset']} ({len(row['missing']):,} of {row['shards']:,} shards)" for row in outcome.missing
         ]
-        missing = ", ".join(shard_counts)
-        errors = [f"not complete, shards are missing: {missing}; run those tasks again, then this command"]
+        errors = [
+            f"not complete, shards are missing: {', '.join(shard_counts)}; run those tasks again, then this command"
+        ]
     elif outcome.waiting and not errors:
         print(f"not complete, left to other tasks: {', '.join(outcome.waiting)}", file=sys.stderr)
         if request.task_count == 1:

@@ -11,7 +11,6 @@ from typing import Any
 
 from convert.errors import UsageError
 from convert.plan import Conversion, ConvertConfig, plan_conversion
-from convert.registry.dataset import DatasetSpec
 from convert.registry.registry import Selected, load_registry
 from convert.run.config import read_episode_lists
 from convert.run.request import ConvertRequest
@@ -19,7 +18,7 @@ from convert.shard.pairs import is_seconds
 from convert.source.kinds import find_source
 from convert.source.protocol import Source
 from stream.base.errors import closest
-from stream.storage.remote import is_remote, join
+from stream.storage.remote import join
 
 OVERWRITE = ".overwrite"
 """Folder of the output in which ``--overwrite`` converts; readers of a root pass over hidden folders."""
@@ -37,11 +36,7 @@ def select_datasets(request: ConvertRequest) -> tuple[list[Selected], dict[str, 
 
 
 def plan_conversions(request: ConvertRequest, config: ConvertConfig) -> list[Conversion]:
-    """Return the plan of each dataset, and print its warnings.
-
-    Raises:
-        UsageError: A dataset, its source or an option does not fit.
-    """
+    """Return the plan of each dataset, and print its warnings; raises UsageError for one that cannot be converted."""
     selection, described = select_datasets(request)
     if not request.source and any(selected.spec.name not in described for selected in selection):
         raise UsageError("--source: give the folder with the datasets below it")
@@ -53,7 +48,11 @@ def plan_conversions(request: ConvertRequest, config: ConvertConfig) -> list[Con
     conversions = []
     for selected in selection:
         spec = selected.spec
-        source = described.get(spec.name) or _find_registered(request.source, spec)
+        if (source := described.get(spec.name)) is None:
+            # TFDS takes seconds to import.
+            from convert.source.rlds.dataset import find_dataset
+
+            source = find_dataset(request.source, spec.tfds_name, spec.version)
         target = join(request.output, spec.name, spec.version)
         temporary = join(request.output, OVERWRITE, spec.name, spec.version)
         output = temporary if request.overwrite else target
@@ -90,20 +89,10 @@ def _check_cameras(selection: Sequence[Selected], config: ConvertConfig) -> None
 
 def _check_apart(conversion: Conversion) -> None:
     """Raise UsageError if files of the source are where the conversion is written: ``--overwrite`` removes them."""
-    target = _resolved(conversion.target)
+    # Paths in one bucket compare as well as those of folders.
+    target = os.path.realpath(conversion.target)
     for folder in {os.path.dirname(job.shard.path) for job in conversion.jobs}:
-        if f"{_resolved(folder)}/".startswith(f"{target}/"):
+        if f"{os.path.realpath(folder)}/".startswith(f"{target}/"):
             raise UsageError(
                 f"{conversion.name}: its source is {folder}, and would be written over; give another --output"
             )
-
-
-def _resolved(path: str) -> str:
-    return path if is_remote(path) else os.path.realpath(path)
-
-
-def _find_registered(roots: Sequence[str], spec: DatasetSpec) -> Source:
-    # TFDS takes seconds to import.
-    from convert.source.rlds.dataset import find_dataset
-
-    return find_dataset(roots, spec.tfds_name, spec.version)

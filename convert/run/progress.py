@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import time
 from collections.abc import Sequence
@@ -34,23 +35,22 @@ class ShardProgress(Progress):
         self._record_noun = record_noun
         largest_first = sorted(shard_jobs, key=lambda job_and_output: -job_and_output[0].size)
         self._waiting = {(output, job.name): job for job, output in largest_first}
-        self._turns = list(dict.fromkeys(output for _, output in largest_first))
+        self._outputs = list(dict.fromkeys(output for _, output in largest_first))
+        self._turns = itertools.cycle(self._outputs)
         self._shards = {(output, job.stem) for job, output in shard_jobs}
         # By shard, and by piece of a shard that is not joined: records, and episodes left out.
         self._counts: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
-        if any(is_remote(output) for output in self._turns):
+        if any(is_remote(output) for output in self._outputs):
             self.pause = _PAUSE_REMOTE
 
     def look(self) -> None:
         """Read the journal of the largest job, and another in turn."""
-        largest_output = next(iter(self._waiting), ("", ""))[0]
-        self._turns.append(self._turns.pop(0)) if self._turns else None
-        for output in {largest_output, *self._turns[-1:]} - {""}:
+        for output in {*[output for output, _ in self._waiting][:1], next(self._turns)}:
             self._look(output)
 
     def look_at_all(self) -> None:
         """Read all journals."""
-        for output in self._turns:
+        for output in self._outputs:
             self._look(output)
 
     def figures(self) -> str:

@@ -31,7 +31,7 @@ _FIRST_COLUMNS: _Columns = {
     "splits": lambda dataset_row: ", ".join(dataset_row["splits"]),
     "episodes": lambda dataset_row: _known(dataset_row["episodes"]),
 }
-_RESULT_COLUMNS: _Columns = {
+RESULT_COLUMNS: _Columns = {
     **_FIRST_COLUMNS,
     "pairs": lambda dataset_row: dataset_row["pairs"],
     "frames": lambda dataset_row: dataset_row["frames"],
@@ -163,34 +163,25 @@ def _understood(conversion: Conversion) -> list[str]:
     ]
 
 
-def format_result(result_rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of results that ``summarise`` returned."""
-    return _format(_RESULT_COLUMNS, result_rows)
-
-
 def format_plan(plan_rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of plans that ``describe_plans`` returned, what datasets say of themselves, and what goes."""
-    text_lines = [_format(_PLAN_COLUMNS, plan_rows)]
+    """Return the table of plans of ``describe_plans``, and what sources say of themselves, what goes or fits."""
+    text_lines = [format_rows(_PLAN_COLUMNS, plan_rows)]
     for plan_row in plan_rows:
         text_lines += [f"{plan_row['dataset']}: {source_line}" for source_line in plan_row["understood"]]
         if removed := ", ".join(plan_row["removes"]):
             text_lines.append(f"{plan_row['dataset']}: --overwrite would remove {removed} in {plan_row['output']}")
-    return "\n".join([*text_lines, *_room(plan_rows[0]["total"])])
+    space = plan_rows[0]["total"]
+    if space["estimated_bytes"] is not None:
+        line = f"estimate: {human_bytes(space['estimated_bytes'])}"
+        for name, key in (("memory", "available_memory"), ("disk", "free_disk")):
+            if (fits := space[f"fits_{name}"]) is not None:
+                verdict = "fits into" if fits else "DOES NOT FIT into"
+                line += f", {verdict} the {human_bytes(space[key])} of free {name}"
+        text_lines.append(line)
+    return "\n".join(text_lines)
 
 
-def _room(space: Mapping[str, Any]) -> list[str]:
-    """Return a line about whether the result fits into memory and onto the disk, none if its size is unknown."""
-    if space["estimated_bytes"] is None:
-        return []
-    line = f"estimate: {human_bytes(space['estimated_bytes'])}"
-    for name, key in (("memory", "available_memory"), ("disk", "free_disk")):
-        if (fits := space[f"fits_{name}"]) is not None:
-            verdict = "fits into" if fits else "DOES NOT FIT into"
-            line += f", {verdict} the {human_bytes(space[key])} of free {name}"
-    return [line]
-
-
-def _format(columns: _Columns, dataset_rows: Sequence[Mapping[str, Any]]) -> str:
+def format_rows(columns: _Columns, dataset_rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a table with a row for each dataset, and one for all if they are several."""
     shown_rows = list(dataset_rows)
     if len(dataset_rows) > 1:

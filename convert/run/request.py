@@ -64,10 +64,13 @@ class ConvertRequest:
 
 def parse_request(arguments: Sequence[str] | None = None) -> ConvertRequest:
     """Return the request that a command line makes, by default that of this process."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
     command: Command = "convert"
-    if words and not words[0].startswith("-"):
-        command = _subcommand(words.pop(0))
+    match words := list(sys.argv[1:] if arguments is None else arguments):
+        case ["remove" | "finalize" as command, *words]:
+            pass
+        case [str(word), *_] if not word.startswith("-"):
+            hint = closest(word, ("remove", "finalize"), noun="subcommands")
+            build_parser().error(f"no subcommand {word!r}; {hint}; without one, datasets are converted")
     parser = build_parser(command)
     parsed, other_arguments = parser.parse_known_args(words)
     if message := _old_option(parsed, other_arguments) or _foreign_option(command, other_arguments):
@@ -76,15 +79,6 @@ def parse_request(arguments: Sequence[str] | None = None) -> ConvertRequest:
         name: tuple(value) if isinstance(value, list) else value for name, value in vars(parsed).items()
     }
     return ConvertRequest(command=command, **options, beam_arguments=tuple(other_arguments))
-
-
-def _subcommand(word: str) -> Command:
-    """Return the subcommand of a name; end the program with an error if there is none."""
-    match word:
-        case "remove" | "finalize":
-            return word
-    hint = closest(word, ("remove", "finalize"), noun="subcommands")
-    build_parser().error(f"no subcommand {word!r}; {hint}; without one, datasets are converted")
 
 
 def _old_option(parsed: argparse.Namespace, other_arguments: Sequence[str]) -> str | None:

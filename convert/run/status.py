@@ -17,7 +17,7 @@ from convert.plan import Conversion, no_pair
 from convert.shard.counts import count_damage
 from convert.tasks.merge import index_inputs
 from stream.base.errors import FormatError, closest
-from stream.format.manifest import Manifest, SplitEntry
+from stream.format.manifest import Manifest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,15 +84,22 @@ def read_status(
     status = ConversionStatus(
         conversion=conversion, redone_stems=redone_stems, old_manifest=before, is_withdrawn=withdrawn, finished=statuses
     )
+    bytes_read = {stem: shard_status.entry.source_bytes for stem, shard_status in statuses.items()}
     for split in conversion.splits:
         split_jobs = conversion.split_jobs(split)
         old_split = before.splits.get(split) if before else None
-        missing_jobs = _missing(split_jobs, old_split, statuses, journal, redone_stems=redone_stems)
-        if missing_jobs:
-            status.pending_jobs.extend(missing_jobs)
+        entries = {entry.name: entry for entry in old_split.shards} if old_split else {}
+        has_index = old_split is not None and journal.has_index(old_split.index, split)
+        finished_stems = journal.complete_files(entries.values()) - redone_stems if has_index else set()
+        finished_stems |= {job.stem for job in split_jobs if bytes_read.get(job.stem) == job.shard.bytes}
+        if missing_jobs := [job for job in split_jobs if job.stem not in finished_stems]:
+            status.pending_jobs.extend(
+                replace(job, entry=entries.get(job.stem), may_differ=job.stem in redone_stems) for job in missing_jobs
+            )
             continue
         shard_statuses = status.shards(split)
-        if old_split is None or _differs(shard_statuses, old_split, journal, split=split, withdrawn=withdrawn):
+        # The manifest is withdrawn before a file with another content is put into place.
+        if not has_index or any(withdrawn or shard.entry != entries[shard.entry.name] for shard in shard_statuses):
             index_status = journal.index_status(split) if len(shard_statuses) == len(split_jobs) else None
             if index_status is not None and index_status.inputs == index_inputs(shard_statuses, conversion.plan):
                 status.merged_indexes[split] = index_status
@@ -104,12 +111,7 @@ def read_status(
 
 
 def existing_manifest(conversion: Conversion) -> Manifest | None:
-    """Return the manifest in the output, None if there is none.
-
-    Raises:
-        ConflictError: The output was converted with other parameters or from another source, or to another version of
-            the format.
-    """
+    """Return the manifest in the output, None if there is none; raises ConflictError if it is of another conversion."""
     output = conversion.plan.output
     manifest = _readable(conversion.journal.manifest)
     if manifest is None:
@@ -146,11 +148,7 @@ def empty_split(conversion: Conversion) -> str | None:
 
 
 def find_redo(conversions: Sequence[Conversion], stems: Sequence[str]) -> dict[str, frozenset[str]]:
-    """Return the shards that ``--redo`` names, by dataset.
-
-    Raises:
-        UsageError: There is no such shard, or several datasets have one of that name.
-    """
+    """Return the shards that ``--redo`` names, by dataset; raises UsageError unless one dataset has each."""
     stems_by_dataset = {conversion.name: {job.stem for job in conversion.jobs} for conversion in conversions}
     for stem in stems:
         dataset_names = [name for name, known_stems in stems_by_dataset.items() if stem in known_stems]
@@ -163,11 +161,7 @@ def find_redo(conversions: Sequence[Conversion], stems: Sequence[str]) -> dict[s
 
 
 def _withdrawn_manifest(conversion: Conversion, journal: Journal) -> Manifest | None:
-    """Return the manifest that was withdrawn, None if none was.
-
-    Raises:
-        ConflictError: Another split that it describes is being changed.
-    """
+    """Return the manifest that was withdrawn, None if none was; raises ConflictError if it has other changed splits."""
     manifest = _readable(journal.withdrawn)
     if manifest is None:
         return None
@@ -205,34 +199,3 @@ def repaired_sources(conversion: Conversion, before: Manifest) -> dict[str, str]
         ):
             reason_by_stem[job.stem] = f"{job.shard.name} was damaged and has changed since"
     return reason_by_stem
-
-
-def _missing(
-    split_jobs: Sequence[ShardJob],
-    old_split: SplitEntry | None,
-    statuses: Mapping[str, ShardStatus],
-    journal: Journal,
-    *,
-    redone_stems: Set[str],
-) -> list[ShardJob]:
-    """Return the shards of a split that are neither finished in the journal nor described by the manifest."""
-    entries = {entry.name: entry for entry in old_split.shards} if old_split else {}
-    has_index = old_split is not None and journal.has_index(old_split.index, split_jobs[0].shard.split)
-    finished_stems = journal.complete_files(entries.values()) - redone_stems if has_index else set()
-    bytes_read = {stem: status.entry.source_bytes for stem, status in statuses.items()}
-    finished_stems |= {job.stem for job in split_jobs if bytes_read.get(job.stem) == job.shard.bytes}
-    missing_jobs = (job for job in split_jobs if job.stem not in finished_stems)
-    return [replace(job, entry=entries.get(job.stem), may_differ=job.stem in redone_stems) for job in missing_jobs]
-
-
-def _differs(
-    shard_statuses: Sequence[ShardStatus], old_split: SplitEntry, journal: Journal, *, split: str, withdrawn: bool
-) -> bool:
-    """Return whether the manifest may no longer describe a split.
-
-    The manifest is withdrawn before a file with another content is put into place.
-    """
-    if not journal.has_index(old_split.index, split):
-        return True
-    entries = {entry.name: entry for entry in old_split.shards}
-    return any(withdrawn or status.entry != entries[status.entry.name] for status in shard_statuses)

@@ -10,43 +10,37 @@ from convert.errors import ConflictError
 from convert.journal.journal import Journal, check_parameters
 from convert.plan import Conversion
 from convert.registry.dataset import reindex_hint
+from convert.run.request import ConvertRequest
 from convert.run.status import ConversionStatus, find_redo, read_status, repaired_sources
 
 _LISTED = 5
 
 
-def find_work(
-    conversions: Sequence[Conversion], redo_stems: Sequence[str], *, config: Sequence[str] = ()
-) -> list[ConversionStatus]:
+def find_work(conversions: Sequence[Conversion], request: ConvertRequest) -> list[ConversionStatus]:
     """Return the work on each dataset, and print which shards of complete datasets are converted again, and why.
 
-    ``redo_stems`` are the stems of shards to convert again, ``config`` the files that the registry was read with.
-
     Raises:
-        UsageError: There is no such shard.
-        ConflictError: The output holds another conversion, or one with another registry entry that is not complete.
+        UsageError: There is no shard that ``--redo`` names.
+        ConflictError: The output holds another conversion, or one with another registry entry that is not complete, or
+            splits that ``--overwrite`` would remove and not convert again.
     """
-    redo_by_dataset = find_redo(conversions, redo_stems)
-    return [_find_work(conversion, redo_by_dataset[conversion.name], config) for conversion in conversions]
+    if request.overwrite:
+        return [_overwriting_work(conversion, request) for conversion in conversions]
+    redo_by_dataset = find_redo(conversions, request.redo)
+    return [_find_work(conversion, redo_by_dataset[conversion.name], request.config) for conversion in conversions]
 
 
-def overwriting_work(conversion: Conversion, selection: str | None, *, config: Sequence[str] = ()) -> ConversionStatus:
-    """Return the work on a dataset whose earlier conversion is to be replaced; continues after an interrupt.
-
-    ``selection`` is the option that selects splits, as it was given; None for all splits.
-
-    Raises:
-        ConflictError: The output has splits that would not be converted again.
-    """
+def _overwriting_work(conversion: Conversion, request: ConvertRequest) -> ConversionStatus:
+    """Return the work on a dataset whose earlier conversion is to be replaced; continues after an interrupt."""
     existing = Journal(conversion.target).splits()
     other_splits = [split for split in existing if split not in conversion.splits]
-    if other_splits and selection is not None:
+    if other_splits and request.episodes is not None:
         raise ConflictError(
-            f"{conversion.target} has {', '.join(other_splits)} too, which --overwrite {selection} would remove and "
-            "not convert again; leave that option out, or remove the folder yourself"
+            f"{conversion.target} has {', '.join(other_splits)} too, which --overwrite --episodes {request.episodes} "
+            "would remove and not convert again; leave that option out, or remove the folder yourself"
         )
     try:
-        return replace(_find_work(conversion, frozenset(), config), removed_splits=list(existing))
+        return replace(_find_work(conversion, frozenset(), request.config), removed_splits=list(existing))
     except ConflictError:
         return ConversionStatus(
             conversion=conversion,

@@ -30,12 +30,8 @@ def merge_split(split_job: SplitJob, plan: DatasetPlan) -> IndexStatus | None:
 
     The part of a shard that was not converted again is cut out of the index that the manifest describes.
 
-    Returns:
-        The status, also of a split that was merged before; None if another process is merging it, or has finished the
-        dataset since.
-
-    Raises:
-        ShardError, RemoteError: A part cannot be read, or the output cannot be written.
+    Returns the status, also of a split that was merged before; None if another process is merging it, or has finished
+    the dataset since. Raises ShardError or RemoteError if a part cannot be read, or the output cannot be written.
     """
     journal = plan.journal
     try:

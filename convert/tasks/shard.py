@@ -18,7 +18,7 @@ import numpy as np
 from convert.errors import ConvertError, ShardError
 from convert.index.tables import join_parts
 from convert.jobs import ShardJob
-from convert.journal.journal import RECORDS, Journal, piece_stem
+from convert.journal.journal import RECORDS, Journal
 from convert.journal.status import ShardStatus
 from convert.plan import DatasetPlan
 from convert.shard.counts import count_damage, total_counts
@@ -40,9 +40,8 @@ def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:
 
     The process that finishes the last piece of a shard joins them to what converting the shard at once would give.
 
-    Returns:
-        The status of the shard, also of one that was finished before; that of the piece while others are missing; None
-        if another process is converting or joining it, or has finished the dataset since.
+    Returns the status of the shard, also of one that was finished before; that of the piece while others are missing;
+    None if another process is converting or joining it, or has finished the dataset since.
 
     Raises:
         ShardError, RemoteError: This machine does not see the journal, the source cannot be read, the output cannot be
@@ -69,9 +68,8 @@ def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:
 
 def _join_last(job: ShardJob, status: ShardStatus, journal: Journal) -> ShardStatus | None:
     """Return the status of a piece, or that of its shard if this piece was the last one."""
-    stems = [piece_stem(job.stem, *episode_range) for episode_range in job.cut]
-    pieces = [piece for stem in stems if (piece := journal.status(stem))]
-    if len(pieces) < len(stems) or any(piece.entry.source_bytes != job.shard.bytes for piece in pieces):
+    pieces = [piece for piece_job in job.pieces() if (piece := journal.status(piece_job.name))]
+    if len(pieces) < len(job.cut) or any(piece.entry.source_bytes != job.shard.bytes for piece in pieces):
         return status
     try:
         joined_status = _once(replace(job, piece=None), journal, partial(join_pieces, pieces, journal))
@@ -94,26 +92,22 @@ def _once(job: ShardJob, journal: Journal, write_files: Callable[[Path], ShardSt
         with journal.stage(job.name) as stage_folder:
             status = write_files(stage_folder)
             if job.entry is not None and job.piece is None and job.entry != status.entry:
-                _check_no_worse(job, job.entry, status.entry, journal)
-                if not job.may_differ:
-                    raise _other_content(job, job.entry, status.entry, journal)
+                _check_change(job, job.entry, status.entry, journal)
                 journal.withdraw(job.stem)
             journal.place(job.name, stage_folder)
         journal.finish(status)
         return status
 
 
-def _check_no_worse(job: ShardJob, old_entry: ShardEntry, new_entry: ShardEntry, journal: Journal) -> None:
-    """Raise ShardError if the source was damaged after the existing shard was converted."""
+def _check_change(job: ShardJob, old_entry: ShardEntry, new_entry: ShardEntry, journal: Journal) -> None:
+    """Raise ShardError if the source was damaged after the shard was converted, or the shard may not differ at all."""
     damage_before, damage_now = count_damage(old_entry.left_out), count_damage(new_entry.left_out)
     if damage_now > damage_before and journal.complete_files([old_entry]):
         found = f"{damage_now} damaged, {damage_before} when it was converted"
         remedy = "the converted shard stays as it is; copy the source file again"
         raise ShardError(f"{job.shard.path}: {found}, so {remedy}")
-
-
-def _other_content(job: ShardJob, old_entry: ShardEntry, new_entry: ShardEntry, journal: Journal) -> ShardError:
-    """Return the error about a lost shard that was made again and is not what the manifest says."""
+    if job.may_differ:
+        return
     fields = ShardEntry.model_fields
     changed_fields = ", ".join(name for name in fields if getattr(old_entry, name) != getattr(new_entry, name))
     if old_entry.source_digest != new_entry.source_digest:
@@ -122,7 +116,7 @@ def _other_content(job: ShardJob, old_entry: ShardEntry, new_entry: ShardEntry, 
         manifest = journal.manifest() or journal.withdrawn()
         versions = ", ".join(f"{name} {version}" for name, version in (manifest.versions if manifest else {}).items())
         reason = f"the same source gives other bytes here; take the versions that wrote the dataset ({versions})"
-    return ShardError(
+    raise ShardError(
         f"{journal.output}: {job.stem} was made again and differs from the manifest in {changed_fields}, so "
         f"nothing was replaced: {reason}; or accept the new shard with --redo {job.stem}"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice, repeat
@@ -26,12 +26,12 @@ from convert.shard.record_file import RecordWriter, encode_record
 from convert.shard.success import episode_success
 from convert.shard.video import check_sizes, encode_chunk
 from convert.source.episode import Episode, SourceFrame
-from convert.source.features import SUCCESS, Feature
+from convert.source.features import SUCCESS
 from convert.source.protocol import SourceEpisode, join_digests
 from convert.storage.durable import FULL, describe_durably, writing
 from convert.tasks.left_out import EpisodeCheck, LeftOut
 from stream.base.errors import FormatError
-from stream.format.manifest import FileEntry, ShardEntry
+from stream.format.manifest import ShardEntry
 from stream.format.names import HOLE, TABLE_KINDS, TableKind
 from stream.format.table import open_table
 from stream.format.video import VIDEO_CODECS
@@ -58,14 +58,12 @@ def write_shard(job: ShardJob, plan: DatasetPlan, scratch: Path, stage_folder: P
                     shard_writer.add(source_episode, record_writer)
                 digests = dict(reader.digests)
             with writing(scratch):
-                part_files = shard_writer.write_parts(record_writer)
-                records_file = describe_durably(stage_folder / RECORDS)
+                return shard_writer.finish(record_writer, digests)
     except OSError as error:
         if error.errno in FULL:  # a table that is closed writes too
             with writing(scratch):
                 raise
         raise ShardError(f"{error.filename or job.shard.path}: {error.strerror or error}") from error
-    return shard_writer.status(digests, part_files, records_file)
 
 
 class _ShardWriter:
@@ -87,17 +85,6 @@ class _ShardWriter:
         """Record of each row of the table of records."""
         self._passed = 0
         self._bytes_in = 0
-
-    def write_parts(self, writer: RecordWriter) -> dict[TableKind, FileEntry]:
-        """Write the part of each table and reopen it; returns its size and hash once it is on the disk."""
-        self._rows.finish({column: values[self._records] for column, values in writer.locations().items()})
-        for kind, table in self.tables.items():
-            table.finish()
-            try:
-                open_table(self._folder / kind, kind, rows=getattr(self._rows, f"num_{kind}"))
-            except FormatError as error:
-                raise ShardError(f"{error}, reopened after it was written; is the disk sound?") from None
-        return {kind: describe_durably(self._folder / kind) for kind in self.tables}
 
     def _write(self, kind: TableKind, batch: pa.RecordBatch) -> None:
         with writing(self._scratch):
@@ -128,7 +115,8 @@ class _ShardWriter:
             for detail in episode.dropped:
                 self._left_out.add("unknown_feature", position, detail)
             instructions = step_language(episode, self._plan.language, encoding=self._plan.language_encoding)
-            robot = _robot(episode, self._plan.robot_feature) or robot
+            if (feature := self._plan.robot_feature) and (values := episode.column(feature).values) is not None:
+                robot = next(map(str, values), "") or robot
             if self._plan.layout == "frames" and episode.num_steps and not start_steps:
                 episode, status, instructions = None, "missing_frames", []
                 self._left_out.add(status, position, "no frame of any camera can be decoded")
@@ -214,9 +202,9 @@ class _ShardWriter:
             return None
         try:
             encoded_frame = camera.convert(source_frame)
-            size = _text(encoded_frame.size)
-            if required_size not in (None, encoded_frame.size):
-                raise CorruptFrame(f"is {size}, and the chunk begins with frames of {_text(required_size)}")
+            size = "{}x{}".format(*encoded_frame.size)
+            if required_size is not None and required_size != encoded_frame.size:
+                raise CorruptFrame("is {}, and the chunk begins with frames of {}x{}".format(size, *required_size))
         except CorruptFrame as error:
             detail = f"{camera.name}: {error}" if self._plan.layout == "frames" else str(error)
             self._left_out.add("corrupt_frame", position, detail, step=step)
@@ -225,10 +213,15 @@ class _ShardWriter:
         self._sizes[camera.name][size] += 1
         return encoded_frame
 
-    def status(
-        self, digests: Mapping[str, str], part_files: Mapping[TableKind, FileEntry], records_file: FileEntry
-    ) -> ShardStatus:
-        """Return the status of the shard, once its files are written."""
+    def finish(self, writer: RecordWriter, digests: dict[str, str]) -> ShardStatus:
+        """Write the part of each table and reopen it; return the status of the shard once its files are on the disk."""
+        self._rows.finish({column: values[self._records] for column, values in writer.locations().items()})
+        for kind, table in self.tables.items():
+            table.finish()
+            try:
+                open_table(self._folder / kind, kind, rows=getattr(self._rows, f"num_{kind}"))
+            except FormatError as error:
+                raise ShardError(f"{error}, reopened after it was written; is the disk sound?") from None
         shard = self._job.shard
         sizes_by_camera = {name: total_counts([size_counts]) for name, size_counts in self._sizes.items()}
         policies = {camera.name: camera.policy for camera in self._plan.cameras}
@@ -246,11 +239,11 @@ class _ShardWriter:
             sizes=total_counts(sizes_by_camera.values()),
             camera_sizes=sizes_by_camera if self._plan.layout == "frames" else {},
             passed=self._passed,
-            file=records_file,
+            file=describe_durably(self._folder / RECORDS),
         )
         return ShardStatus(
             entry=entry,
-            parts=part_files,
+            parts={kind: describe_durably(self._folder / kind) for kind in self.tables},
             longest=self._rows.longest,
             bytes_in=self._bytes_in,
             digests=digests,
@@ -265,14 +258,3 @@ def _encode(encoded_frames: Iterator[EncodedFrame | None], camera: PlannedCamera
         return encode_chunk(encoded_frames, camera.policy)
     (encoded_frame,) = encoded_frames
     return (None, [False]) if encoded_frame is None else (encode_record([encoded_frame.data]), [True])
-
-
-def _text(frame_size: tuple[int, int] | None) -> str:
-    return "" if frame_size is None else f"{frame_size[0]}x{frame_size[1]}"
-
-
-def _robot(episode: Episode, feature: Feature | None) -> str:
-    if feature is None:
-        return ""
-    values = episode.column(feature).values
-    return str(values[0]) if values is not None and len(values) else ""

@@ -8,6 +8,7 @@ import io
 import os
 import re
 import resource
+import signal
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -164,3 +165,16 @@ def limit_of(error: Exception) -> LimitError | None:
     if not isinstance(error, OSError) or error.errno not in _LIMITS:
         return None
     return LimitError(f"{error.filename or 'a shard'} cannot be opened: {error.strerror}; {_LIMITS[error.errno]}")
+
+
+def describe_exit(exit_code: int) -> str:
+    """Return how a process ended; a negative code is a signal.
+
+    >>> describe_exit(3), describe_exit(-9)
+    ('ended with exit code 3', 'was killed by SIGKILL, as the kernel does when memory runs out')
+    """
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
+    signal_name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
+    cause = ", as the kernel does when memory runs out" if -exit_code == signal.SIGKILL else ""
+    return f"was killed by {signal_name}{cause}"

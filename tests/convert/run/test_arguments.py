@@ -1,4 +1,3 @@
-import os
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +22,7 @@ def test_without_options_everything_is_as_documented() -> None:
     policy = FramePolicy(size=(256, 256), resize="stretch", quality=95)
     assert options() == ConvertConfig(policy=policy, offset=None, frames="endpoints", on_error="quarantine")
     request = parse_request(REQUIRED)
-    assert (request.num_workers, request.task_index, request.task_count) == (len(os.sched_getaffinity(0)), 0, 1)
+    assert (request.num_workers, request.task_index, request.task_count) == (None, 0, 1)
 
 
 def test_every_option_of_the_conversion_arrives() -> None:
