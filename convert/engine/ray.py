@@ -68,8 +68,13 @@ class RayEngine:
             self._stack.enter_context(_connected(self._address, num_workers=self._num_workers))
             self._is_connected = True
         # Ray prints what happens to nodes, such as their deaths, on the standard output, which is for the result.
-        with contextlib.redirect_stdout(sys.stderr), progress:
-            return _do_jobs(largest_first(jobs), plans, num_workers=self._num_workers) if jobs else {}
+        try:
+            with contextlib.redirect_stdout(sys.stderr), progress:
+                return _do_jobs(largest_first(jobs), plans, num_workers=self._num_workers) if jobs else {}
+        except BaseException:
+            # The traceback keeps this engine alive: its finalizer might run inside of Ray's own, which fails.
+            self._stack.close()
+            raise
 
 
 def make_engine(
