@@ -1,8 +1,8 @@
 """A ring of slots: shared memory that is allocated once and reused for many batches.
 
-A slot is anonymous memory (``memfd_create``; on macOS a file without a name), so no process can leave it behind, and
-Docker's limit on /dev/shm does not apply. New memory for every batch would cost many page faults. A slot is free again
-when the last array, view or tensor over it is gone; if the caller keeps all batches, the ring grows.
+A slot is anonymous memory (``memfd_create``; on macOS a file without a name). It has no name, so no process leaves it
+behind, and Docker's limit on /dev/shm does not apply. New memory for every batch would cost many page faults. A slot is
+free again when the last array, view or tensor over it is gone; if the caller keeps all batches, the ring grows.
 """
 
 from __future__ import annotations
