@@ -40,7 +40,7 @@ def test_the_overview_has_every_dataset_with_a_frame_and_leads_to_it(page: Any, 
 
 def shown_datasets(page: Any) -> list[str]:
     """Return the names of the datasets that the overview shows, in order."""
-    return page.locator("#datasets tbody tr:visible b").all_inner_texts()  # type: ignore[no-any-return]
+    return page.locator("#datasets tbody tr:visible b").all_inner_texts()
 
 
 def test_datasets_are_searched_filtered_and_sorted_and_the_address_keeps_it(page: Any, site: Site) -> None:
