@@ -7,9 +7,13 @@ from functools import partial
 
 from convert.engine.work import Counts, Job, largest_first, try_job
 from convert.errors import ConvertError
+from convert.jobs import SplitJob
 from convert.plan import DatasetPlan
 from convert.pool import Crashed, ProcessPool
 from stream.base.machine import describe_exit
+
+_MERGED_SHARDS = 32
+"""Shards that one process merges in the time in which another one starts."""
 
 
 def do_jobs(jobs: Sequence[Job], plans: Mapping[str, DatasetPlan], *, num_workers: int) -> Iterator[Counts]:
@@ -21,6 +25,8 @@ def do_jobs(jobs: Sequence[Job], plans: Mapping[str, DatasetPlan], *, num_worker
         ConvertError: A job failed, or a process died; the others are ended.
     """
     tasks = [partial(try_job, job, plans[job.dataset]) for job in largest_first(jobs)]
+    if all(isinstance(job, SplitJob) for job in jobs):
+        num_workers = min(num_workers, 1 + sum(job.size for job in jobs) // _MERGED_SHARDS)
     with ProcessPool(min(num_workers, len(tasks)), name="convert") as pool:
         for _, result in pool.results(tasks):
             if isinstance(result, Crashed):

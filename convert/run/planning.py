@@ -17,6 +17,7 @@ from convert.run.request import ConvertRequest
 from convert.shard.pairs import is_seconds
 from convert.source.kinds import find_source
 from convert.source.protocol import Source
+from convert.source.rlds.dataset import find_dataset
 from stream.base.errors import closest
 from stream.storage.remote import join
 
@@ -48,11 +49,7 @@ def plan_conversions(request: ConvertRequest, config: ConvertConfig) -> list[Con
     conversions = []
     for selected in selection:
         spec = selected.spec
-        if (source := described.get(spec.name)) is None:
-            # TFDS takes seconds to import.
-            from convert.source.rlds.dataset import find_dataset
-
-            source = find_dataset(request.source, spec.tfds_name, spec.version)
+        source = described.get(spec.name) or find_dataset(request.source, spec.tfds_name, spec.version)
         target = join(request.output, spec.name, spec.version)
         temporary = join(request.output, OVERWRITE, spec.name, spec.version)
         output = temporary if request.overwrite else target

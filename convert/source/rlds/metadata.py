@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow_datasets as tfds
 
 from convert.errors import SourceError
 from convert.source.features import STEPS, Feature
@@ -62,6 +61,8 @@ def flatten_features(tree: Any, *, context: str) -> dict[str, Feature]:
 
 
 def _walk(node: Any, path: str, sequences: tuple[int | None, ...], context: str) -> Iterator[Feature]:
+    import tensorflow_datasets as tfds
+
     if isinstance(node, tfds.features.FeaturesDict):
         for child_name, child in node.items():
             yield from _walk(child, f"{path}/{child_name}" if path else child_name, sequences, context)
