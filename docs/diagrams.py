@@ -150,6 +150,7 @@ _STREAM_ROWS = (
 _CONVERT_ROWS = (
     ("run doctor", "the command; odd data?"),
     ("beam_jobs verify", "Apache Beam; damaged files?"),
+    ("engine", "Ray, or processes here"),
     ("tasks sample", "remaining work; drawn data"),
     ("index journal", "tables; finished parts"),
     ("registry", "what a dataset means"),
@@ -164,8 +165,8 @@ def draw_packages() -> Drawing:
     """Draw the packages in rows: imports go down."""
     drawing = Drawing(1040, 580)
     drawing.group(20, 16, 1020, 96, "pairstream: the programs that people run")
-    for number, name in enumerate(("browse", "replay", "view", "info", "export", "fetch", "label")):
-        drawing.box(name, 105 + 138 * number, 66, name, width=112)
+    for number, name in enumerate(("browse", "replay", "view", "info", "export", "fetch", "label", "publish")):
+        drawing.box(name, 94 + 122 * number, 66, name, width=104)
     for left, width, name, rows in ((20, 520, "stream", _STREAM_ROWS), (560, 460, "convert", _CONVERT_ROWS)):
         drawing.group(left, 128, left + width, 564, f"{name}: imports go down")
         for row, (packages, content) in enumerate(rows):
@@ -174,7 +175,7 @@ def draw_packages() -> Drawing:
                 kind = "store" if name == "stream" and row >= 7 else "step"
                 drawing.box(package, left + 66 + 106 * column, y, package, kind, 98)
             drawing.text(left + 232, y + 4.5, content, "start", _FAINT)
-    drawing.box("shared", 790, 172 + 41 * 8.5, "format, storage, base of stream", "store", 428)
+    drawing.box("shared", 790, 172 + 41 * 9, "format, storage, base of stream", "store", 428)
     drawing.line(280, 96, 280, 127)
     drawing.line(790, 96, 790, 127)
     for x in (528, 1008):

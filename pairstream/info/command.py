@@ -161,7 +161,7 @@ def _filter_notes(kept: Mapping[str, Kept | None], listed: Path | None) -> list[
     if listed is not None:
         listed_names = list(list_episodes(kept))
         listed_text = ", ".join(listed_names) or "no dataset"
-        lines.append(f"{listed}: episodes of {listed_text}; make_loader(episodes={str(listed)!r})")
+        lines.append(f"{listed}: episodes of {listed_text}; make_loader(..., select=Select(episodes={str(listed)!r}))")
         if missing := [dataset_name for dataset_name in kept if dataset_name not in listed_names]:
             lines.append(f"leave out of the mixture, as the file has no list of them: {', '.join(missing)}")
     return lines
