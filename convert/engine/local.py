@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from convert.engine.work import Counts, Job, largest_first, try_job
+from convert.engine.work import Counts, Job, do_job, largest_first
 from convert.errors import ConvertError
 from convert.jobs import SplitJob
 from convert.plan import DatasetPlan
@@ -24,7 +24,7 @@ def do_jobs(jobs: Sequence[Job], plans: Mapping[str, DatasetPlan], *, num_worker
     Raises:
         ConvertError: A job failed, or a process died; the others are ended.
     """
-    tasks = [partial(try_job, job, plans[job.dataset]) for job in largest_first(jobs)]
+    tasks = [partial(do_job, job, plans[job.dataset]) for job in largest_first(jobs)]
     if all(isinstance(job, SplitJob) for job in jobs):
         num_workers = min(num_workers, 1 + sum(job.size for job in jobs) // _MERGED_SHARDS)
     with ProcessPool(min(num_workers, len(tasks)), name="convert") as pool:

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from convert.engine.versions import library_versions
-from convert.engine.work import Counts, Job, largest_first, try_job
+from convert.engine.work import Counts, Job, do_job, largest_first
 from convert.errors import ConvertError, UsageError
 from convert.plan import DatasetPlan
 from stream.base.errors import closest
@@ -142,7 +142,7 @@ def _do(job: Job, plan: DatasetPlan, versions: Mapping[str, str], lock_s: float)
         )
     deadline = time.monotonic() + lock_s
     while True:
-        result = try_job(job, plan)
+        result = do_job(job, plan)
         is_locked = isinstance(result, dict) and not result.keys().isdisjoint(("shards_elsewhere", "splits_elsewhere"))
         if not is_locked or time.monotonic() >= deadline:
             return result
@@ -210,7 +210,7 @@ def _connected(address: str | None, *, num_workers: int | None) -> Iterator[None
     try:
         if address is None:
             # Without an address, Ray would connect to a cluster that somebody else runs on this machine.
-            context = ray.init(address="local", include_dashboard=False, **local, **quiet)
+            context: Any = ray.init(address="local", include_dashboard=False, **local, **quiet)
         else:
             _check_answer(address)
             context = ray.init(address=address, **quiet)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from importlib import metadata
 
@@ -15,11 +16,8 @@ WRITING_LIBRARIES = (
 
 def library_versions(other_libraries: Iterable[str] = ()) -> dict[str, str]:
     """Return the versions of this package, of ``WRITING_LIBRARIES`` and of other libraries, by name."""
-    return {"pairstream": __version__} | {name: _version(name) for name in (*WRITING_LIBRARIES, *other_libraries)}
-
-
-def _version(library_name: str) -> str:
-    try:
-        return metadata.version(library_name)
-    except metadata.PackageNotFoundError:
-        return "not installed"
+    versions = {"pairstream": __version__} | dict.fromkeys((*WRITING_LIBRARIES, *other_libraries), "not installed")
+    for name in versions.keys() - {"pairstream"}:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions

@@ -29,14 +29,12 @@ def largest_first(jobs: Sequence[Job]) -> list[Job]:
     return sorted(jobs, key=lambda job: (-job.size, job.dataset, job.name))
 
 
-def do_job(job: Job, plan: DatasetPlan) -> Counts:
+def do_job(job: Job, plan: DatasetPlan) -> Counts | ConvertError:
     """Convert the shard, or merge the split, of a job, unless another process is doing it; return its counts.
 
-    Engines keep no counts of a job that failed, so a shard that failed also leaves a note in the journal.
-
-    Raises:
-        UsageError: The request cannot be done here; the message names the job.
-        ShardError: The job failed; the message names it.
+    If it fails, its error is returned and not raised, so that it comes through every engine as it is: a UsageError if
+    the request cannot be done here, else a ShardError; the message names the job. Engines keep no counts of a job that
+    failed, so a shard that failed also leaves a note in the journal.
     """
     try:
         if isinstance(job, SplitJob):
@@ -47,16 +45,7 @@ def do_job(job: Job, plan: DatasetPlan) -> Counts:
         failure = _name_job(error, job)
         if isinstance(job, ShardJob):
             plan.journal.fail(ShardFailure(shard=job.stem, host=socket.gethostname(), message=str(failure)))
-        # Engines send the chain of errors as text, of which the first message of ours is shown.
-        raise failure from None
-
-
-def try_job(job: Job, plan: DatasetPlan) -> Counts | ConvertError:
-    """Do a job in a process of an engine; return its error instead of raising it, so that it arrives as it is."""
-    try:
-        return do_job(job, plan)
-    except ConvertError as error:
-        return error
+        return failure
 
 
 def _count_split(status: IndexStatus | None) -> Counts:
