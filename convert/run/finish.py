@@ -27,20 +27,22 @@ def finalise(conversion: Conversion, *, redone_stems: Set[str] = frozenset()) ->
     shards or splits are missing.
     """
     journal = conversion.journal
-    if complete_manifest := _complete(conversion):
-        return complete_manifest
+    if manifest := complete_manifest(conversion):
+        return manifest
     try:
         with journal.lock(MANIFEST, wait=True), journal.alone():
             # Without locks another process may finish, and remove the journal, while this one reads it.
-            return _complete(conversion) or _finalise(conversion, redone_stems=redone_stems) or _complete(conversion)
+            finished = complete_manifest(conversion) or _finalise(conversion, redone_stems=redone_stems)
+            return finished or complete_manifest(conversion)
     except ConvertError:
         # Another process may have finished in between, and removed the journal with the lock.
-        if complete_manifest := _complete(conversion):
-            return complete_manifest
+        if manifest := complete_manifest(conversion):
+            return manifest
         raise
 
 
-def _complete(conversion: Conversion) -> Manifest | None:
+def complete_manifest(conversion: Conversion) -> Manifest | None:
+    """Return the manifest of a conversion that is finished, None for another."""
     manifest = existing_manifest(conversion)
     is_covered = manifest is not None and set(conversion.splits) <= set(manifest.splits)
     return manifest if is_covered and not conversion.journal.exists() else None

@@ -49,7 +49,9 @@ def main(task: dict[str, Any]) -> None:
     for way, batches in ways.items():
         early.seek(0)
         accepted[way] = [batch["sample"].tolist() for batch in itertools.islice(batches, 2)]
-    code = block_with(Path(task["root"]), "images, actions, real", **{'"cuda"': '"cpu"'})
+    code = block_with(
+        Path(task["root"]), "images, actions, real", **{'"cuda"': '"cpu"', "build/demo/frames": task["root"]}
+    )
     loader = run_block(code, {"train_step": lambda *_: None, "model": None})["loader"]
     tell(before=before, ways=accepted, readme=[loader.rank, loader.world_size, loader.stats()["batches"]])
     dist.destroy_process_group()

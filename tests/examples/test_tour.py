@@ -20,8 +20,7 @@ def test_the_tour_runs(frames_root: Path, tmp_path: Path, monkeypatch: pytest.Mo
     notebook = nbformat.read(REPOSITORY / "examples/tour.ipynb", as_version=4)
     nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]
-    assert sum("image/png" in data for data in shown) == 1
-    assert sum("text/html" in data for data in shown) == 3
+    assert sum("text/html" in data for data in shown) == 4
 
 
 def test_the_tour_is_valid_and_kept_without_outputs() -> None:

@@ -104,7 +104,7 @@ def test_the_job_of_a_node_that_dies_in_its_middle_is_done_by_another(
     assert result.code == 0, result.err
     assert json.loads(result.out)["counters"]["shards"] == 5
     assert tree(tmp_path) == expected
-    assert cluster.num_alive() == 2
+    assert wait_until(lambda: cluster.num_alive() == 2, seconds=60)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)

@@ -37,7 +37,8 @@ def main(task: dict[str, Any]) -> None:
     if task["launcher"] == "ray":
         import ray
 
-        variables = {name: os.environ[name] for name in (TASK, "OMP_NUM_THREADS", "PYTHONPATH")}
+        variables = {name: os.environ[name] for name in (TASK, "OMP_NUM_THREADS")}
+        variables["PYTHONPATH"] = str(REPOSITORY)
         hook = "tests.distributed.trainers.recipe_rank.watch_ray"
         ray.init(num_cpus=2, runtime_env={"env_vars": variables, "worker_process_setup_hook": hook})
     watch(task)
