@@ -77,10 +77,8 @@ class RunnerChoice:
 def choose_runner(arguments: Sequence[str], *, num_workers: int, program_flags: Sequence[str]) -> RunnerChoice:
     """Return the runner that ``arguments`` ask for, which the program's own parser did not know.
 
-    ``num_workers`` is for a local runner. ``program_flags`` are the program's options, to suggest one for a typo.
-
-    Raises:
-        UsageError: Beam does not know an option either, or there is no such runner, or it is not installed or reached.
+    ``num_workers`` is for a local runner. ``program_flags`` are the program's, to suggest one for a typo. Raises
+    UsageError if Beam does not know an option either, or there is no such runner, or it is not installed or reached.
     """
     runner_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     runner_parser.add_argument("--runner", default=LOCAL_RUNNERS[0])

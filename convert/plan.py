@@ -227,10 +227,8 @@ def plan_conversion(
 ) -> Conversion:
     """Plan the conversion of one dataset, to the folder ``output_folder``, from metadata and file sizes.
 
-    The complete conversion is moved to the folder ``target``, if one is given.
-
-    Raises:
-        UsageError: Options, registry entry and features do not fit together; names the key, and the closest feature.
+    The complete conversion is moved to the folder ``target``, if one is given. Raises UsageError if options, registry
+    entry and features do not fit together.
     """
     spec = selected.spec
     if config.leave_out is not None:

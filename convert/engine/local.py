@@ -19,10 +19,8 @@ _MERGED_SHARDS = 32
 def do_jobs(jobs: Sequence[Job], plans: Mapping[str, DatasetPlan], *, num_workers: int) -> Iterator[Counts]:
     """Do jobs in ``num_workers`` processes, the largest first, and yield the counts of each when it is done.
 
-    With one worker, jobs are done in this process. Processes end with the iteration, and with this process.
-
-    Raises:
-        ConvertError: A job failed, or a process died; the others are ended.
+    With one worker, jobs are done in this process. Processes end with the iteration, and with this process. Raises
+    ConvertError if a job failed, or a process died; the others are ended.
     """
     tasks = [partial(do_job, job, plans[job.dataset]) for job in largest_first(jobs)]
     if all(isinstance(job, SplitJob) for job in jobs):

@@ -71,11 +71,7 @@ def read_status(
     """Find the finished and unfinished parts of a conversion.
 
     Shards of ``redone_stems`` are converted again although the manifest has them, those of ``redo`` although the
-    journal has them finished.
-
-    Raises:
-        ConflictError: The output was converted with other parameters, from another source, or to another version of
-            the format.
+    journal has them finished. Raises ConflictError if the output holds another conversion.
     """
     journal, existing = conversion.journal, existing_manifest(conversion)
     before = existing or _withdrawn_manifest(conversion, journal)

@@ -19,10 +19,8 @@ _LISTED = 5
 def find_work(conversions: Sequence[Conversion], request: ConvertRequest) -> list[ConversionStatus]:
     """Return the work on each dataset, and print which shards of complete datasets are converted again, and why.
 
-    Raises:
-        UsageError: There is no shard that ``--redo`` names.
-        ConflictError: The output holds another conversion, or one with another registry entry that is not complete, or
-            splits that ``--overwrite`` would remove and not convert again.
+    Raises UsageError if there is no shard that ``--redo`` names; ConflictError if the output holds another conversion,
+    or splits that ``--overwrite`` would remove and not convert again.
     """
     if request.overwrite:
         return [_overwriting_work(conversion, request) for conversion in conversions]

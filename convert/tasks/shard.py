@@ -43,9 +43,8 @@ def convert_shard(job: ShardJob, plan: DatasetPlan) -> ShardStatus | None:
     Returns the status of the shard, also of one that was finished before; that of the piece while others are missing;
     None if another process is converting or joining it, or has finished the dataset since.
 
-    Raises:
-        ShardError, RemoteError: This machine does not see the journal, the source cannot be read, the output cannot be
-            written, or the source is damaged and the plan says ``on_error="fail"``.
+    Raises ShardError or RemoteError if this machine does not see the journal, the source cannot be read, the output
+    cannot be written, or the source is damaged and the plan says ``on_error="fail"``.
     """
     journal = plan.journal
     if status := journal.status(job.stem):

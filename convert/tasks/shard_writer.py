@@ -41,10 +41,8 @@ from stream.storage.table_writer import TableWriter
 def write_shard(job: ShardJob, plan: DatasetPlan, scratch: Path, stage_folder: Path) -> ShardStatus:
     """Write the files of a shard or piece to ``stage_folder``, each named by its kind, and return its status.
 
-    Messages about the disk name ``scratch``.
-
-    Raises:
-        ShardError: The source cannot be read, the output cannot be written, or damage has to fail.
+    Messages about the disk name ``scratch``. Raises ShardError if the source cannot be read, the output cannot be
+    written, or damage has to fail.
     """
     shard_writer = _ShardWriter(job, plan, stage_folder, scratch=scratch)
     try:
@@ -150,8 +148,7 @@ class _ShardWriter:
     def _write_frames(self, position: int, episode: Episode, writer: RecordWriter) -> tuple[list[int], list[int]]:
         """Write all frames of an episode, camera after camera, unless all are holes; one record is in memory.
 
-        Returns:
-            The step and the camera of each row of the table of records.
+        Returns the step and the camera of each row of the table of records.
         """
         row_steps: list[int] = []
         row_cameras: list[int] = []
