@@ -27,7 +27,7 @@ from convert.journal.journal import Journal
 from convert.plan import Conversion
 from convert.run.arguments import option_flags
 from convert.run.config import check_request
-from convert.run.finish import complete_manifest, finalise
+from convert.run.finish import await_manifest, finalise
 from convert.run.inherited import expand_datasets, inherit_options
 from convert.run.outcome import Outcome, exit_code, print_outcome
 from convert.run.planning import plan_conversions, select_datasets
@@ -187,7 +187,7 @@ def _merge(statuses: Sequence[ConversionStatus], engine: Engine) -> Counts | Non
         return _run_jobs(jobs, statuses, engine, progress=contextlib.nullcontext())
     except ConvertError:
         # A node without common locks may have finished meanwhile, and removed what this one reads.
-        if all(complete_manifest(status.conversion) for status in statuses):
+        if all(await_manifest(status.conversion) for status in statuses):
             return {}
         raise
 

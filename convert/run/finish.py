@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import time
 from collections.abc import Mapping, Set
 
 from convert.engine.versions import library_versions
@@ -17,6 +18,9 @@ from convert.shard.video import check_sizes
 from convert.storage.durable import writing
 from stream.format.manifest import FileEntry, Manifest, Source, SplitEntry, TableEntry
 from stream.format.names import FORMAT_VERSION, TableKind, split_of
+
+_CLEAR_S = 5.0
+"""Seconds for which another node may remove the journal of a conversion that it has finished."""
 
 
 def finalise(conversion: Conversion, *, redone_stems: Set[str] = frozenset()) -> Manifest | None:
@@ -33,19 +37,29 @@ def finalise(conversion: Conversion, *, redone_stems: Set[str] = frozenset()) ->
         with journal.lock(MANIFEST, wait=True), journal.alone():
             # Without locks another process may finish, and remove the journal, while this one reads it.
             finished = complete_manifest(conversion) or _finalise(conversion, redone_stems=redone_stems)
-            return finished or complete_manifest(conversion)
     except ConvertError:
-        # Another process may have finished in between, and removed the journal with the lock.
-        if manifest := complete_manifest(conversion):
+        if manifest := await_manifest(conversion):
             return manifest
         raise
+    return finished or await_manifest(conversion)
+
+
+def await_manifest(conversion: Conversion) -> Manifest | None:
+    """Return the manifest that a node without common locks has written, once it has removed the journal."""
+    deadline = time.monotonic() + _CLEAR_S
+    while _is_covered(conversion) and conversion.journal.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return complete_manifest(conversion)
+
+
+def _is_covered(conversion: Conversion) -> bool:
+    manifest = existing_manifest(conversion)
+    return manifest is not None and set(conversion.splits) <= set(manifest.splits)
 
 
 def complete_manifest(conversion: Conversion) -> Manifest | None:
     """Return the manifest of a conversion that is finished, None for another."""
-    manifest = existing_manifest(conversion)
-    is_covered = manifest is not None and set(conversion.splits) <= set(manifest.splits)
-    return manifest if is_covered and not conversion.journal.exists() else None
+    return existing_manifest(conversion) if _is_covered(conversion) and not conversion.journal.exists() else None
 
 
 def _finalise(conversion: Conversion, *, redone_stems: Set[str]) -> Manifest | None:
