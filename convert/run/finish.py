@@ -48,6 +48,9 @@ def await_manifest(conversion: Conversion) -> Manifest | None:
     """Return the manifest that a node without common locks has written, once it has removed the journal."""
     deadline = time.monotonic() + _CLEAR_S
     while _is_covered(conversion) and conversion.journal.exists() and time.monotonic() < deadline:
+        if conversion.journal.parameters() is None:
+            # It is gone, but for what this process wrote afterwards.
+            conversion.journal.clear({job.stem for job in conversion.jobs}, conversion.splits)
         time.sleep(0.05)
     return complete_manifest(conversion)
 
