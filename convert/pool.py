@@ -105,8 +105,8 @@ class ProcessPool:
 
     def _start(self) -> Connection:
         parent_end, child_end = Pipe()
-        # Programs, as multiprocessing would start one more process, which outlives this one by a moment. In a process
-        # group of its own a worker gets no Ctrl-C.
+        # Programs, as multiprocessing would start one more process, which outlives this one by a moment. A
+        # separate process group keeps Ctrl-C from a worker.
         process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, str(child_end.fileno()), str(os.getpid()), self._name],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

@@ -6,12 +6,10 @@ A fresh process takes a line of JSON, gives a line, and ends when the benchmark 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import multiprocessing
 import os
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
@@ -27,11 +25,10 @@ from typing import IO, Any
 
 from bench.measure.machine import busy_seconds
 from bench.measure.session import REPOSITORY, end
+from convert.pool import end_with_parent
 from stream.base.errors import StreamError
 from stream.base.machine import describe_exit
 
-_DIE_WITH_PARENT = 1
-"""PR_SET_PDEATHSIG of prctl(2)."""
 _barrier: threading.Barrier
 
 
@@ -129,7 +126,7 @@ def _join(barrier: threading.Barrier) -> None:
     global _barrier
     _barrier = barrier
     # The processes of a pool do not notice that their parent was killed.
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    end_with_parent(os.getppid())
 
 
 def _work(work: Callable[[Any], int], share: Any) -> tuple[Any, ...]:

@@ -108,7 +108,7 @@ def _do_jobs(jobs: Sequence[Job], plans: Mapping[str, DatasetPlan], *, num_worke
             while waiting and len(running) < (num_workers or _MOST_SUBMITTED):
                 job, num_deaths = waiting.popleft()
                 lock_s = _LOCKED_S if num_deaths else 0.0
-                # A plan has 4 to 7 kB. As an object of its own it would be lost with the node that stores it.
+                # A plan has 4 to 7 kB. As a separate object it would be lost with the node that stores it.
                 reference = do_remotely.remote(job, plans[job.dataset], versions, lock_s)
                 running[reference] = job, num_deaths
             done, _ = ray.wait(list(running), num_returns=min(len(running), _TOGETHER), timeout=_TICK)

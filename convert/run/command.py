@@ -27,7 +27,7 @@ from convert.journal.journal import Journal
 from convert.plan import Conversion
 from convert.run.arguments import option_flags
 from convert.run.config import check_request
-from convert.run.finish import await_manifest, finalise
+from convert.run.finish import finalise
 from convert.run.inherited import expand_datasets, inherit_options
 from convert.run.outcome import Outcome, exit_code, print_outcome
 from convert.run.planning import plan_conversions, select_datasets
@@ -183,13 +183,7 @@ def _merge(statuses: Sequence[ConversionStatus], engine: Engine) -> Counts | Non
     if not jobs:
         return {}
     print(f"merging the index of {len(jobs):,} split{'s' if len(jobs) > 1 else ''}", file=sys.stderr)
-    try:
-        return _run_jobs(jobs, statuses, engine, progress=contextlib.nullcontext())
-    except ConvertError:
-        # A node without common locks may have finished meanwhile, and removed what this one reads.
-        if all(await_manifest(status.conversion) for status in statuses):
-            return {}
-        raise
+    return _run_jobs(jobs, statuses, engine, progress=contextlib.nullcontext())
 
 
 def _run_jobs(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import time
 from collections.abc import Mapping, Set
 
 from convert.engine.versions import library_versions
@@ -19,9 +18,6 @@ from convert.storage.durable import writing
 from stream.format.manifest import FileEntry, Manifest, Source, SplitEntry, TableEntry
 from stream.format.names import FORMAT_VERSION, TableKind, split_of
 
-_CLEAR_S = 5.0
-"""Seconds for which another node may remove the journal of a conversion that it has finished."""
-
 
 def finalise(conversion: Conversion, *, redone_stems: Set[str] = frozenset()) -> Manifest | None:
     """Write the manifest if every split of the conversion is merged, and remove the journal.
@@ -31,38 +27,23 @@ def finalise(conversion: Conversion, *, redone_stems: Set[str] = frozenset()) ->
     shards or splits are missing.
     """
     journal = conversion.journal
-    if manifest := complete_manifest(conversion):
-        return manifest
+    if complete_manifest := _complete(conversion):
+        return complete_manifest
     try:
         with journal.lock(MANIFEST, wait=True), journal.alone():
             # Without locks another process may finish, and remove the journal, while this one reads it.
-            finished = complete_manifest(conversion) or _finalise(conversion, redone_stems=redone_stems)
+            return _complete(conversion) or _finalise(conversion, redone_stems=redone_stems) or _complete(conversion)
     except ConvertError:
-        if manifest := await_manifest(conversion):
-            return manifest
+        # Another process may have finished in between, and removed the journal with the lock.
+        if complete_manifest := _complete(conversion):
+            return complete_manifest
         raise
-    return finished or await_manifest(conversion)
 
 
-def await_manifest(conversion: Conversion) -> Manifest | None:
-    """Return the manifest that a node without common locks has written, once it has removed the journal."""
-    deadline = time.monotonic() + _CLEAR_S
-    while _is_covered(conversion) and conversion.journal.exists() and time.monotonic() < deadline:
-        if conversion.journal.parameters() is None:
-            # It is gone, but for what this process wrote afterwards.
-            conversion.journal.clear({job.stem for job in conversion.jobs}, conversion.splits)
-        time.sleep(0.05)
-    return complete_manifest(conversion)
-
-
-def _is_covered(conversion: Conversion) -> bool:
+def _complete(conversion: Conversion) -> Manifest | None:
     manifest = existing_manifest(conversion)
-    return manifest is not None and set(conversion.splits) <= set(manifest.splits)
-
-
-def complete_manifest(conversion: Conversion) -> Manifest | None:
-    """Return the manifest of a conversion that is finished, None for another."""
-    return existing_manifest(conversion) if _is_covered(conversion) and not conversion.journal.exists() else None
+    is_covered = manifest is not None and set(conversion.splits) <= set(manifest.splits)
+    return manifest if is_covered and not conversion.journal.exists() else None
 
 
 def _finalise(conversion: Conversion, *, redone_stems: Set[str]) -> Manifest | None:

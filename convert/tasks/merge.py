@@ -40,12 +40,18 @@ def merge_split(split_job: SplitJob, plan: DatasetPlan) -> IndexStatus | None:
         with journal.lock(split_job.split + INDEX) as is_locked:
             return _merge_split(split_job, plan, journal) if is_locked else None
     except (StreamError, OSError) as error:
-        # Without locks another process may finish the dataset, and remove the journal, meanwhile.
-        if not journal.exists():
+        # Without locks another process may finish the dataset, and remove what this one reads, meanwhile.
+        if not journal.exists() or _is_finished(split_job, journal):
             return None
         if isinstance(error, OSError):
             raise ShardError(f"{error.filename or plan.output}: {error.strerror}") from error
         raise
+
+
+def _is_finished(split_job: SplitJob, journal: Journal) -> bool:
+    """Return whether the manifest has a split, and the journal nothing of its shards any more."""
+    manifest = journal.manifest()
+    return manifest is not None and split_job.split in manifest.splits and not journal.statuses(split_job.stems)
 
 
 def _merge_split(split_job: SplitJob, plan: DatasetPlan, journal: Journal) -> IndexStatus:
@@ -59,8 +65,7 @@ def _merge_split(split_job: SplitJob, plan: DatasetPlan, journal: Journal) -> In
         raise ShardError(f"{plan.output}: shard {stem} is not finished any more; run the same command again")
     ordered_statuses = [statuses[stem] for stem in split_job.stems]
     inputs_digest = index_inputs(ordered_statuses, plan)
-    status = journal.index_status(split_job.split)
-    if status is not None and status.inputs == inputs_digest:
+    if status := _merged(split_job, journal, inputs_digest):
         return status
     with journal.stage(split_job.split + INDEX) as stage_folder:
         with writing(journal.scratch):
@@ -70,6 +75,9 @@ def _merge_split(split_job: SplitJob, plan: DatasetPlan, journal: Journal) -> In
             num_rows = sum(getattr(status.entry, kind) for status in ordered_statuses)
             open_table(stage_folder / table_file(kind), kind, entry=index_tables[kind], rows=num_rows)
         statistics, instruction = split_statistics(stage_folder, plan.vectors), only_instruction(stage_folder)
+        if status := _merged(split_job, journal, inputs_digest):
+            # Without locks another process may have merged it meanwhile, and rely on its status.
+            return status
         if old_split is not None and old_split.index != index_tables:
             if [status.entry for status in ordered_statuses] == list(old_split.shards):
                 changed = ", ".join(kind for kind in TABLE_KINDS if old_split.index[kind] != index_tables[kind])
@@ -84,6 +92,12 @@ def _merge_split(split_job: SplitJob, plan: DatasetPlan, journal: Journal) -> In
     status = IndexStatus(split=split_job.split, inputs=inputs_digest, **contents)
     journal.finish_index(status)
     return status
+
+
+def _merged(split_job: SplitJob, journal: Journal, inputs_digest: str) -> IndexStatus | None:
+    """Return the status of a split that is merged from the same inputs, None for another."""
+    status = journal.index_status(split_job.split)
+    return status if status is not None and status.inputs == inputs_digest else None
 
 
 def _extract(

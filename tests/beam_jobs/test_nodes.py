@@ -30,7 +30,6 @@ def _node(name: str, arguments: list[str], output: Path) -> Iterator[Command]:
         yield command
 
 
-@pytest.mark.slow  # now and then both nodes merge at once, and one ends with exit code 1: not mended yet
 def test_two_nodes_at_once_write_what_one_writes(
     dataset: RldsDataset, tmp_path: Path, in_memory: dict[str, str]
 ) -> None:
