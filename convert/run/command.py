@@ -38,6 +38,7 @@ from convert.run.status import ConversionStatus, empty_split, read_status
 from convert.run.work import find_work
 from convert.storage.object_store import StoreFolder
 from stream.base.arguments import run_command
+from stream.base.errors import StreamError
 from stream.format.manifest import Manifest
 from stream.storage.remote import is_remote, join
 from stream.storage.remote_folder import RemoteFolder
@@ -242,7 +243,11 @@ def _write_manifest(status: ConversionStatus) -> Manifest | None:
     """Write the manifest of a dataset if it is complete, and replace the output that ``--overwrite`` named."""
     conversion = status.conversion
     conversion.journal.remove_stale()
-    manifest = finalise(conversion, redone_stems=status.redone_stems)
-    if manifest is not None and conversion.target != conversion.plan.output:
-        Journal(conversion.target).adopt(conversion.journal, manifest)
-    return manifest
+    try:
+        manifest = finalise(conversion, redone_stems=status.redone_stems)
+        if manifest is not None and conversion.target != conversion.plan.output:
+            Journal(conversion.target).adopt(conversion.journal, manifest)
+        return manifest
+    except StreamError:
+        conversion.journal.remove_stale()
+        raise

@@ -156,10 +156,8 @@ class HubStore:
         from huggingface_hub.utils import hf_raise_for_status
 
         status, headers, server = response.status_code, response.headers, _server(str(response.url))
-        message, context = (
-            f"non-2xx status code: {status} {response.reason_phrase} from {server}",
-            f"hf://datasets/{key}",
-        )
+        message = f"non-2xx status code: {status} {response.reason_phrase} from {server}"
+        context = f"hf://datasets/{key}"
         if status == 416:
             raise OSError(message)
         if status == 404 and headers.get("X-Error-Code") == "EntryNotFound":
