@@ -101,6 +101,7 @@ def _do_jobs(jobs: Sequence[Job], plans: Mapping[str, DatasetPlan], *, num_worke
 
     do_remotely = ray.remote(num_cpus=1, max_retries=0)(_do)
     versions = library_versions()
+    _check_nodes(versions)
     waiting, running = deque((job, 0) for job in jobs), dict[Any, tuple[Job, int]]()
     counts = Counter[str]()
     try:
@@ -124,6 +125,43 @@ def _do_jobs(jobs: Sequence[Job], plans: Mapping[str, DatasetPlan], *, num_worke
         _cancel(list(running))
 
 
+def _check_nodes(versions: Mapping[str, str]) -> None:
+    """Raise UsageError if a node of the cluster has other versions; nodes that join later find out at their first job.
+
+    If all jobs of a node ended at once with this error, the others would be cancelled while they end, which kills this
+    process in some runs: https://github.com/ray-project/ray/pull/54798 has the race.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    compare = ray.remote(num_cpus=0, max_retries=0)(_differing_version)
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    strategies = [NodeAffinitySchedulingStrategy(node, soft=True) for node in nodes]
+    running = [compare.options(scheduling_strategy=strategy).remote(versions) for strategy in strategies]
+    for reference in running:
+        try:
+            difference = ray.get(reference)
+        except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError):
+            # Its jobs will find out, if there are any.
+            continue
+        except ray.exceptions.RayError as error:
+            raise ConvertError(_explain(error, "the comparison of versions")) from None
+        if difference is not None:
+            raise difference
+
+
+def _differing_version(versions: Mapping[str, str]) -> UsageError | None:
+    """Return the error of a node on which a library has another version than in the process that converts."""
+    local_versions = library_versions()
+    for name, version in versions.items():
+        if local_versions[name] != version:
+            return UsageError(
+                f"{socket.gethostname()} has {name} {local_versions[name]}, this process has {version}, so files might "
+                "differ; install the same versions on all nodes (-c constraints.txt)"
+            )
+    return None
+
+
 def _do(job: Job, plan: DatasetPlan, versions: Mapping[str, str], lock_s: float) -> Counts | ConvertError:
     """Do a job in a worker of Ray.
 
@@ -133,13 +171,8 @@ def _do(job: Job, plan: DatasetPlan, versions: Mapping[str, str], lock_s: float)
         versions: Versions of the process that started the conversion.
         lock_s: Seconds to wait for the lock of a worker that died.
     """
-    local_versions = library_versions()
-    if differing := [name for name in versions if local_versions[name] != versions[name]]:
-        name = differing[0]
-        return UsageError(
-            f"{socket.gethostname()} has {name} {local_versions[name]}, this process has {versions[name]}, so files "
-            "might differ; install the same versions on all nodes (-c constraints.txt)"
-        )
+    if (difference := _differing_version(versions)) is not None:
+        return difference
     deadline = time.monotonic() + lock_s
     while True:
         result = do_job(job, plan)
@@ -167,19 +200,19 @@ def _result(reference: Any, job: Job, num_deaths: int) -> Counts | None:
             "continue"
         ) from None
     except ray.exceptions.RayError as error:
-        raise ConvertError(_explain(error, job)) from None
+        raise ConvertError(_explain(error, f"{job.dataset} {job.name}")) from None
     if isinstance(result, ConvertError):
         raise result
     counts: Counts = result
     return counts
 
 
-def _explain(error: Exception, job: Job) -> str:
+def _explain(error: Exception, doing: str) -> str:
     text = " ".join(str(error).split())
     if "ModuleNotFoundError" in text or "No module named" in text:
         name = text.rpartition("No module named ")[2].split()[0]
         return f"a node of the Ray cluster has no module {name}; install the same version of pairstream on all nodes"
-    return f"Ray failed at {job.dataset} {job.name}: {type(error).__name__}: {text[:300]}"
+    return f"Ray failed at {doing}: {type(error).__name__}: {text[:300]}"
 
 
 def _cancel(references: list[Any]) -> None:

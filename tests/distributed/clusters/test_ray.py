@@ -143,7 +143,7 @@ def test_a_node_with_another_version_of_a_library_is_named(
     metadata.write_text("Metadata-Version: 2.1\nName: simplejpeg\nVersion: 0.0.1\n")
     with ray_cluster(1, variables={"PYTHONPATH": str(tmp_path)}) as other:
         result = run(*arguments(dataset, tmp_path / "out"), *on(other))
-    assert result.code == EXIT_USAGE
+    assert result.code == EXIT_USAGE, result.err
     assert "has simplejpeg 0.0.1, this process has" in result.error()
     assert "install the same versions on all nodes" in result.error()
 
