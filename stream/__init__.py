@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from stream.sample.frames import Frames as Frames
     from stream.sample.select import Select as Select
     from stream.sample.vector import Vector as Vector
+    from stream.statistics.load import load_normalize as load_normalize
     from stream.statistics.normalize import Normalize as Normalize
-    from stream.statistics.normalize import load_normalize as load_normalize
 
 
 # Imported when first used: a worker needs none of these modules, and Grain is slow to import.
@@ -55,7 +55,8 @@ _MODULES = {
     "order.reference": ("EpisodeRef", "SampleRef"),
     "sample.select": ("Select",),
     "sample.vector": ("Vector",),
-    "statistics.normalize": ("Normalize", "load_normalize"),
+    "statistics.load": ("load_normalize",),
+    "statistics.normalize": ("Normalize",),
 }
 _MODULE_BY_NAME = {name: f"stream.{module}" for module, exported_names in _MODULES.items() for name in exported_names}
 

@@ -22,8 +22,8 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 from stream.base.machine import reopen
-from stream.batch.assemble import PendingBatch
 from stream.batch.maker import BatchMaker
+from stream.batch.result import PendingBatch
 from stream.workers.protocol import Reply, Request, SlotWriter
 
 _CHECK_S = 1

@@ -29,7 +29,7 @@ from bench.measure.child import Turn
 from bench.measure.decode_limit import DecodeLimit
 from bench.measure.machine import MemoryLog, busy_seconds
 from bench.measure.points import step_times
-from stream.batch.assemble import BatchResult
+from stream.batch.result import BatchResult
 from stream.loader.iterator import LoaderIterator
 from stream.loader.loader import Loader
 

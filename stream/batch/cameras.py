@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from stream.base.errors import ArgumentError, FormatError, closest
-from stream.batch.resize import Resize
+from stream.batch.pictures.resize import Resize
 from stream.format.video import VIDEO_CODECS, check_decoder, coded_sizes
 from stream.sample.frames import Cameras, Frames
 

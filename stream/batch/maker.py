@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from stream.base.errors import ArgumentError, StreamError
-from stream.batch.assemble import Assembler, BatchResult, PendingBatch
+from stream.batch.assemble import Assembler
 from stream.batch.layout import Layout
+from stream.batch.result import BatchResult, PendingBatch
 from stream.batch.spec import Batch, BatchSpec
 from stream.order.rows import ROW_TYPE, Rows
 from stream.sample.frames import Decode

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from stream.batch.augmentation import Augmentation
 from stream.batch.cameras import LoadedCamera
 from stream.batch.columns import Column
+from stream.batch.pictures.augmentation import Augmentation
 from stream.batch.vectors import DatasetVector, check_reduction
 from stream.format.index import SplitIndex
 from stream.format.names import VECTORS, DerivedName, Layout, TableKind, VectorName

@@ -10,7 +10,7 @@ import numpy as np
 
 from stream.base.arguments import check_choice
 from stream.base.errors import ArgumentError
-from stream.batch.augmentation import Amounts, Augmentation
+from stream.batch.pictures.augmentation import Amounts, Augmentation
 from stream.batch.spec import Batch, BatchSpec
 from stream.frameworks.prefetch import begin
 from stream.loader.iterator import LoaderIterator

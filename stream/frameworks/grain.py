@@ -15,10 +15,10 @@ from absl import flags
 
 from stream.base.arguments import check_names
 from stream.base.errors import ArgumentError
+from stream.base.quiet_grain import grain
 from stream.batch.maker import BatchMaker, Setup
 from stream.loader.members import member_frames
 from stream.loader.open_mixture import OpenMixture, open_mixture
-from stream.loader.quiet_grain import grain
 from stream.loader.sample_spec import SampleSpec
 from stream.order.mixture import Mixture
 from stream.order.rows import Rows

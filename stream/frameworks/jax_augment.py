@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from stream.base.extras import imports_of
-from stream.batch.augmentation import LUMA, Amounts, Augmentation, Pixels, augment_pixels, source_indices
+from stream.batch.pictures.augmentation import Amounts, Augmentation
+from stream.batch.pictures.colours import LUMA, Pixels, augment_pixels, source_indices
 from stream.batch.spec import BatchSpec
 from stream.frameworks.device_augment import MOST_PIXELS, DeviceAugmenter
 from stream.sample.augment import Augment

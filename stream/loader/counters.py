@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stream.base.errors import RecordError
-from stream.batch.assemble import BatchResult, Timings
+from stream.batch.result import BatchResult, Timings
 from stream.workers.ring import Ring
 
 _MAX_LISTED_ERRORS = 100

@@ -10,7 +10,8 @@ import numpy as np
 
 from stream.base.errors import ArgumentError, FormatError, closest
 from stream.base.html import Markup, html_picture, html_table
-from stream.batch.assemble import Assembler, BatchResult
+from stream.batch.assemble import Assembler
+from stream.batch.result import BatchResult
 from stream.format.index import find_episode
 from stream.format.video import ChunkFrame
 from stream.order.rows import Rows

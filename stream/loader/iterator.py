@@ -12,8 +12,8 @@ from typing import Any
 
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
+from stream.base.quiet_grain import grain
 from stream.batch.spec import Batch
-from stream.loader.quiet_grain import grain
 from stream.loader.rank_plan import RankPlan
 from stream.order.rows import Rows
 from stream.workers.source import BatchSource

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NoReturn, overload
 
 from stream.base.html import html_table
+from stream.base.quiet_grain import grain
 from stream.batch.spec import Batch
 from stream.format.names import VectorName
 from stream.loader.episode import Episode, read_episode
 from stream.loader.iterator import LoaderIterator
 from stream.loader.open_mixture import OpenMixture
-from stream.loader.quiet_grain import grain
 from stream.loader.rank_plan import RankPlan
 from stream.loader.run_config import RunConfig
 from stream.loader.run_log import RunLog

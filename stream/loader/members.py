@@ -19,6 +19,7 @@ from stream.order.mixture import Member, resolve_mixture
 from stream.sample.choices import REASONS, Choice
 from stream.sample.frames import Frames
 from stream.sample.relative import RelativeVector
+from stream.sample.relative_plan import plan_relative
 from stream.sample.select import Select
 from stream.sample.slot_layout import plan_slots, read_layout
 from stream.sample.slots import Slots
@@ -126,6 +127,30 @@ def member_vectors(
             except ArgumentError as error:
                 raise ArgumentError(f"mixture: {dataset_name}: {vector_name}: {error}") from None
     return by_member
+
+
+def member_conversions(
+    names: Sequence[str],
+    vector_name: VectorName,
+    vector: Vector,
+    stored: Sequence[DatasetVector],
+    *,
+    states: Sequence[DatasetVector],
+) -> tuple[RelativeVector, ...]:
+    """Return the conversion of a vector of each member; ``states`` are what it may be relative to."""
+    return tuple(
+        plan_relative(
+            dims,
+            state,
+            relative_to=vector.relative_to,
+            poses=vector.poses,
+            rotation=vector.rotation,
+            absolute=vector.absolute,
+            context=f"dataset {dataset_name}: {vector_name}",
+            is_state=vector_name == "state",
+        )
+        for dataset_name, dims, state in zip(names, stored, states, strict=True)
+    )
 
 
 def member_slots(

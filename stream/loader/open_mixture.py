@@ -14,10 +14,10 @@ import numpy as np
 
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
-from stream.batch.augmentation import Augmentation
 from stream.batch.cameras import find_cameras
 from stream.batch.columns import draw_texts, find_column, find_texts
 from stream.batch.dataset_vector import check_spaces, converted_vector, dataset_vector, dropped_steps
+from stream.batch.pictures.augmentation import Augmentation
 from stream.batch.spec import BatchSpec
 from stream.batch.vectors import DatasetVector
 from stream.cache.in_place import open_catalog
@@ -25,8 +25,16 @@ from stream.format.catalog import Catalog
 from stream.format.index import IndexCheck, SplitIndex, UsedColumn, used_columns
 from stream.format.names import VECTORS, TableKind, VectorName
 from stream.format.spaces import derived_column
-from stream.loader.members import member_frames, member_slots, member_vectors, open_datasets, parse_choices
+from stream.loader.members import (
+    member_conversions,
+    member_frames,
+    member_slots,
+    member_vectors,
+    open_datasets,
+    parse_choices,
+)
 from stream.loader.sample_spec import SampleSpec
+from stream.loader.spans import VectorSpans
 from stream.order.member import OpenMember
 from stream.order.mix import MixSchedule, Passes, build_mix
 from stream.order.mixture import Mixture, resolve_mixture
@@ -37,13 +45,11 @@ from stream.order.sample_index import SampleIndex
 from stream.order.shuffle import Shuffle
 from stream.order.weights import parse_weights
 from stream.sample.choices import Choice
-from stream.sample.dropout import Delay, Dropout
+from stream.sample.dropout import Dropout
 from stream.sample.filters import check_stored, settle_missing
 from stream.sample.frames import Frames
-from stream.sample.relative import RelativeVector
-from stream.sample.relative_plan import plan_relative
-from stream.sample.vector import MOST_STEPS, STEP_LIMITS, Vector
-from stream.sample.window import StepSpan, resolve_steps, resolve_windows
+from stream.sample.vector import Vector
+from stream.sample.window import resolve_windows
 from stream.storage.remote import CachedRoot
 
 _log = logging.getLogger("stream")
@@ -98,6 +104,7 @@ class OpenMixture:
         self.names = tuple(dataset.name for dataset in self.datasets)
         self.vectors = member_vectors(self.members, self.names, spec.vectors)
         fields = [dataset.fields for dataset in self.datasets]
+        self._spans = VectorSpans(names=self.names, fields=fields, vectors=self.vectors)
         # Without frames every step is a sample, and only the step t counts.
         frames = Frames([0]) if spec.frames is None else spec.frames
         frame_steps = [frames_of_member.steps for frames_of_member in member_frames(self.members, frames)]
@@ -170,7 +177,19 @@ class OpenMixture:
         labelled_splits = list(map(self.sample_index.most_labelled, range(len(self.members))))
         action, frames = sample_spec.action, sample_spec.frames
         stored = {name: self._dataset_vectors(name, labelled_splits) for name in VECTORS}
-        relative, reference = self._relative(stored, labelled_splits)
+        converted = {name: vector for name, vector in sample_spec.vectors.items() if vector.is_converted}
+        states = stored["state"]
+        if converted and not states:
+            # The action may be relative to a state that batches do not have.
+            states = tuple(
+                dataset_vector(dataset, "state", Vector(), steps=split.steps)
+                for dataset, split in zip(self.datasets, labelled_splits, strict=True)
+            )
+        relative = {
+            name: member_conversions(self.names, name, vector, stored[name], states=states)
+            for name, vector in converted.items()
+        }
+        needs_state = any(conversion.needs_state for conversions in relative.values() for conversion in conversions)
         vectors = {
             name: tuple(map(converted_vector, relative[name])) if name in relative else stored[name] for name in VECTORS
         }
@@ -192,7 +211,7 @@ class OpenMixture:
             sources={name: stored[name] for name in relative},
             relative=relative,
             per_step=tuple(name for name, vector in sample_spec.vectors.items() if vector.per_step),
-            reference=reference,
+            reference=states if needs_state else (),
             derived={
                 **{name: derived_column(name, vector.space) for name, vector in sample_spec.vectors.items()},
                 "reference": derived_column("state", sample_spec.state.space if sample_spec.state else None),
@@ -201,8 +220,12 @@ class OpenMixture:
             reduction=action.reduce if action else None,
             has_intervals=bool(action and action.between),
             has_times=frames is not None and frames.times,
-            action_span=self._interval_span() if action and action.between else self._span("action", self.offsets),
-            state_span=self._span("state", [1] * len(self.names)),
+            action_span=(
+                self._spans.between_frames(self.windows, argument=frames.steps if frames else None)
+                if action and action.between
+                else self._spans.of_action()
+            ),
+            state_span=self._spans.of_state(),
             repeated_edges=tuple(name for name, vector in sample_spec.vectors.items() if vector.edges == "repeat"),
             state_has_steps=any(vector.steps not in (None, 1) for vector in self.vectors.get("state", ())),
             has_language=sample_spec.language is not None,
@@ -213,7 +236,7 @@ class OpenMixture:
             augmentation=Augmentation.of(augment, self.cameras, seed=sample_spec.seed),
             state_dropout=Dropout.of("state", state_dropout, seed=sample_spec.seed),
             history_dropout=Dropout.of("history", frames.history_dropout if frames else 0.0, seed=sample_spec.seed),
-            delay=self._delay(),
+            delay=self._spans.delay(action, seed=sample_spec.seed),
             slots={
                 name: member_slots(self.names, name, vector, vectors[name], conversions=relative.get(name))
                 for name, vector in sample_spec.vectors.items()
@@ -234,99 +257,6 @@ class OpenMixture:
                 self.datasets, labelled_splits, self.vectors.get(vector_name, ()), strict=vector_name in self.vectors
             )
         )
-
-    def _relative(
-        self, stored: Mapping[VectorName, tuple[DatasetVector, ...]], labelled_splits: Sequence[SplitIndex]
-    ) -> tuple[dict[VectorName, tuple[RelativeVector, ...]], tuple[DatasetVector, ...]]:
-        """Return the conversions of vectors by member, and the states that they are relative to."""
-        converted = {name: vector for name, vector in self.sample_spec.vectors.items() if vector.is_converted}
-        if not converted:
-            return {}, ()
-        states = stored["state"]
-        if not states:
-            states = tuple(
-                dataset_vector(dataset, "state", Vector(), steps=split.steps)
-                for dataset, split in zip(self.datasets, labelled_splits, strict=True)
-            )
-        relative = {}
-        for name, vector in converted.items():
-            relative[name] = tuple(
-                plan_relative(
-                    dims,
-                    state,
-                    relative_to=vector.relative_to,
-                    poses=vector.poses,
-                    rotation=vector.rotation,
-                    absolute=vector.absolute,
-                    context=f"dataset {dataset_name}: {name}",
-                    is_state=name == "state",
-                )
-                for dataset_name, dims, state in zip(self.names, stored[name], states, strict=True)
-            )
-        needs_state = any(conversion.needs_state for conversions in relative.values() for conversion in conversions)
-        return relative, states if needs_state else ()
-
-    def _interval_span(self) -> StepSpan:
-        """Return the steps from the first to the last frame by member; raise ArgumentError for other frames."""
-        steps = self.sample_spec.frames.steps if self.sample_spec.frames else None
-        for name, window in zip(self.names, self.windows, strict=True):
-            is_fixed = not window.kinds.any() and np.array_equal(window.low, window.high)
-            if len(window) != len(self.windows[0]) or len(window) < 2 or not is_fixed or np.diff(window.low).min() < 1:
-                raise ArgumentError(
-                    f"action=Vector(between='frames'): frames of {name} are {steps!r:.100}; "
-                    "expected two or more at fixed, ascending steps, such as Frames.clip(16, rate=5); a range such as "
-                    "'0..15' draws one frame"
-                )
-        firsts = tuple(int(window.low[0]) for window in self.windows)
-        lengths = tuple(int(window.low[-1] - window.low[0]) for window in self.windows)
-        return StepSpan(firsts, lengths, (1,) * len(lengths))
-
-    def _span(self, vector_name: VectorName, default_lengths: Sequence[int]) -> StepSpan:
-        """Return the steps of a vector by member."""
-        vectors = self.vectors.get(vector_name)
-        if vectors is None:
-            return StepSpan.of_one(len(self.names))
-        lengths = [
-            default if vector.steps is None else vector.steps
-            for vector, default in zip(vectors, default_lengths, strict=True)
-        ]
-        firsts = self._resolve(vector_name, "start", [vector.start for vector in vectors])
-        num_steps = self._resolve(vector_name, "steps", lengths)
-        strides = self._strides(vector_name)
-        return StepSpan(firsts, _count_strides(num_steps, lengths, strides), strides)
-
-    def _strides(self, vector_name: VectorName) -> tuple[int, ...]:
-        """Return the steps from one step of a vector to the next, by member; 1 if batches do not have the vector."""
-        vectors = self.vectors.get(vector_name)
-        if vectors is None:
-            return (1,) * len(self.names)
-        return self._resolve(vector_name, "stride", [vector.stride for vector in vectors])
-
-    def _resolve(self, vector_name: VectorName, argument: str, values: Sequence[int | str]) -> tuple[int, ...]:
-        """Return a count of steps by member; raise ArgumentError for a time that is too short or too long."""
-        fields = [dataset.fields for dataset in self.datasets]
-        least = STEP_LIMITS[argument]
-        return resolve_steps(f"{vector_name}.{argument}", values, fields, self.names, least=least, most=MOST_STEPS)
-
-    def _delay(self) -> Delay | None:
-        """Return the delay of the actions; raise ArgumentError if it leaves no action of a chunk."""
-        action = self.sample_spec.action
-        if action is None or not action.has_delay:
-            return None
-        span = self._span("action", self.offsets)
-        limits = []
-        for argument, value in {"min_delay": action.min_delay, "max_delay": action.max_delay}.items():
-            values = [value] * len(self.names)
-            limits.append(_count_strides(self._resolve("action", argument, values), values, span.strides))
-        least, most = limits
-        for name, low, high, length in zip(self.names, least, most, span.lengths, strict=True):
-            if not low <= high < length:
-                raise ArgumentError(
-                    f"action=Vector(min_delay={action.min_delay!r}, max_delay={action.max_delay!r}): {low} to {high} "
-                    f"steps of {name}, whose chunk has {length}; expected min_delay <= max_delay, and an action "
-                    "behind it: give more steps or a smaller delay"
-                )
-        return Delay.of(least, most, seed=self.sample_spec.seed)
 
     @cached_property
     def check(self) -> IndexCheck:
@@ -434,7 +364,7 @@ class OpenMixture:
             if vector.space is not None and vector.columns is None:
                 first_dropped, last_dropped = dropped_steps(self.datasets[number], vector.space)
         num_actions = max(self.sample_spec.select.min_future_actions, self.members[number].select.min_future_actions)
-        return first_dropped, last_dropped + (num_actions - 1) * self._strides("action")[number]
+        return first_dropped, last_dropped + (num_actions - 1) * self._spans.strides("action")[number]
 
     def _passes(self, shuffle: Shuffle) -> tuple[list[list[float]], Passes]:
         """Return the shares of the members in complete epochs, and their order."""
@@ -483,14 +413,6 @@ def open_mixture(
     """Open a mixture below a root; arguments and errors are those of ``make_loader``."""
     catalog = open_catalog(root)
     return OpenMixture(root, resolve_mixture(mixture, split, catalog), spec, catalog=catalog, batch_size=batch_size)
-
-
-def _count_strides(counts: Sequence[int], arguments: Sequence[int | str], strides: Sequence[int]) -> tuple[int, ...]:
-    """Return counts of steps of a chunk by member: a number counts them already, a time counts steps of the episode."""
-    return tuple(
-        len(range(0, count, stride)) if isinstance(argument, str) else count
-        for count, argument, stride in zip(counts, arguments, strides, strict=True)
-    )
 
 
 def _check_column_names(spec: BatchSpec) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
-from stream.batch.assemble import BatchResult
 from stream.batch.maker import BatchMaker, Setup
+from stream.batch.result import BatchResult
 from stream.loader.counters import Counters
 from stream.loader.open_mixture import OpenMixture
 from stream.loader.run_config import RunConfig

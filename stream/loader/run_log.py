@@ -12,7 +12,7 @@ import numpy as np
 
 from stream.base.arguments import check_whole_number
 from stream.base.errors import ArgumentError
-from stream.batch.assemble import BatchResult
+from stream.batch.result import BatchResult
 from stream.loader.rank_plan import RankPlan
 
 _log = logging.getLogger("stream")

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from stream.base.errors import ArgumentError
-from stream.statistics.normalize import Normalize, load_normalize
+from stream.statistics.load import load_normalize
+from stream.statistics.normalize import Normalize
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from stream.sample.relative import RelativeVector
 from stream.sample.slots import Slots
 from stream.statistics.affine import Affine, AffineMap, in_layout
 from stream.statistics.chunks import Tails
-from stream.statistics.files import decode_statistics, encode_statistics, read_json, write_json
+from stream.statistics.files import decode_statistics, encode_statistics, write_json
 from stream.statistics.groups import Per
 from stream.statistics.methods import METHODS, MethodName
 from stream.statistics.mixture import Mixture
-from stream.statistics.trainer_files import FILES, export_file, import_file
+from stream.statistics.trainer_files import FILES, export_file
 from stream.statistics.transformed import TransformedVectors
 from stream.statistics.vectors import (
     Over,
@@ -39,7 +39,6 @@ from stream.statistics.vectors import (
 if TYPE_CHECKING:
     from typing import Self
 
-Format = Literal["stream", "openpi_pi0", "openpi_pi05", "openvla", "octo"]
 SETTINGS = ("method", "per", "over", "split", "clip", "keys", "tails")
 
 
@@ -409,52 +408,6 @@ class Normalize:
         if hasattr(values, "new_tensor"):  # tensors of torch take no numpy arrays
             return Affine(*map(values.new_tensor, columns)).apply(values)
         return Affine(*columns).apply(values).astype(values.dtype)
-
-
-def load_normalize(path: str | Path, data: Any = None, *, format: Format | str = "stream") -> Normalize:
-    """Return the normalisation of a file.
-
-    Args:
-        path: File that ``Normalize.save`` wrote; or openpi's ``norm_stats.json``, or ``dataset_statistics.json`` of
-            OpenVLA or Octo. These files do not name their data, so only the count of dimensions is compared.
-        data: Loader of the same data, or its ``data``. It may have fewer datasets. Without one, ``normalize`` and
-            ``denormalize`` of our own files work, with only numpy.
-        format: Kind of the file, which fixes method, clipping and the dimensions that keep their values.
-            ``norm_stats.json`` does not name its model: take ``openpi_pi0``, or ``openpi_pi05``, also for pi0-FAST.
-
-    Raises:
-        ArgumentError: The file is not one, or belongs to other data; the message names the difference.
-    """
-    if format == "stream":
-        saved = Normalize.from_json(read_json(path), context=path)
-        return saved if data is None else saved.bind(data, context=f"{path}: ")
-    if format not in get_args(Format):
-        hint = ", as norm_stats.json does not name its model" if format == "openpi" else ""
-        raise ArgumentError(f"format={format!r:.100}; expected one of {', '.join(get_args(Format))}{hint}")
-    if data is None:
-        raise ArgumentError(f"format={format!r}: the file has no names of dimensions; give a loader")
-    spec, method = data_of(data).spec, METHODS[format]
-    names: Any = {}
-    for vector_key in spec.vector_names:
-        vectors = zip(spec.datasets, spec.vectors(vector_key), strict=True)
-        names[vector_key] = {dataset_name: vector.names for dataset_name, vector in vectors if vector.size}
-    statistics = import_file(path, names, method=format)
-    for by_dataset in statistics.values():
-        for dataset_name, numbers in by_dataset.items():
-            mask = method.mask(numbers, kept_dims=~numbers.mask, flag_dims=~numbers.mask)
-            by_dataset[dataset_name] = replace(numbers, mask=mask)
-    settings = {
-        "method": format,
-        "per": "dataset",
-        "over": "dataset",
-        "split": "",
-        "clip": method.clip,
-        "tails": "real",
-    }
-    normalize = Normalize.__new__(Normalize)
-    normalize._set(statistics, keys=tuple(statistics), **settings)
-    normalize._convert(spec)
-    return normalize.bind(data, context=f"{path}: ")
 
 
 def data_of(data: Any) -> Any:

@@ -13,9 +13,9 @@ import numpy as np
 
 from stream.base.errors import FormatError, RecordError, RingError, StreamError
 from stream.base.machine import available_memory, extend
-from stream.batch.assemble import PendingBatch, Timings
 from stream.batch.layout import Layout, aligned
 from stream.batch.maker import BatchMaker
+from stream.batch.result import PendingBatch, Timings
 from stream.batch.spec import Batch, map_values
 from stream.order.rows import ROW_TYPE, Rows
 

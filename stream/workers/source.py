@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stream.base.errors import ArgumentError, RecordError, StreamError, WorkerError
-from stream.batch.assemble import BatchResult, PendingBatch
 from stream.batch.maker import BatchMaker
+from stream.batch.result import BatchResult, PendingBatch
 from stream.order.plan import Plan
 from stream.order.rows import ROW_TYPE, Rows
 from stream.workers.pool import Job, Worker, WorkerPool

@@ -18,7 +18,8 @@ import simplejpeg
 from convert.shard.record_file import encode_record
 from stream.base.errors import LimitError, RecordError, RingError
 from stream.base.machine import default_max_open
-from stream.batch.assemble import Assembler, BatchResult
+from stream.batch.assemble import Assembler
+from stream.batch.result import BatchResult
 from stream.format.names import decode_record
 from stream.format.record_file import RecordFile
 from stream.loader.open_mixture import OpenMixture
@@ -223,7 +224,7 @@ def test_a_damaged_file_fails_its_records_until_it_is_repaired(folder: Path, dam
     for _ in range(2):
         _, done = assembled(fresh, rows)
         assert failed_records(data, done, rows) == {(SECOND, record) for record in range(11)}
-        before, opened = opened, set(fresh._files.values())
+        before, opened = opened, set(fresh._records._files.values())
     assert opened == before != set(), "the others stay open"
     if damage == "a folder":
         path.rmdir()

@@ -69,7 +69,8 @@ def test_the_host_augments_by_default_and_without_operations(frames_root: Path) 
 
 
 def test_depth_moves_as_on_the_host_and_black_stays_black() -> None:
-    from stream.batch.augmentation import Augmentation, HostAugmenter
+    from stream.batch.pictures.augmentation import Augmentation
+    from stream.batch.pictures.host import HostAugmenter
     from stream.frameworks.jax_augment import JaxAugmenter
 
     # Large, so that positions in float32 would round to another pixel somewhere.

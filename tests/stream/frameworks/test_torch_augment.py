@@ -81,7 +81,8 @@ def test_the_host_augments_by_default_and_without_operations(frames_root: Path) 
 
 
 def test_depth_moves_as_on_the_host() -> None:
-    from stream.batch.augmentation import Augmentation, HostAugmenter
+    from stream.batch.pictures.augmentation import Augmentation
+    from stream.batch.pictures.host import HostAugmenter
     from stream.frameworks.torch_augment import TorchAugmenter
 
     class Camera:

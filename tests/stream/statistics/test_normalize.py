@@ -12,7 +12,8 @@ from stream import Loader, Vector, make_loader
 from stream.base.errors import ArgumentError
 from stream.loader.open_mixture import open_mixture
 from stream.loader.sample_spec import SampleSpec
-from stream.statistics.normalize import Normalize, load_normalize
+from stream.statistics.load import load_normalize
+from stream.statistics.normalize import Normalize
 from tests.stream.crafted_root import CraftedRoot
 
 WEIGHTS = {"bridge": 1, "kuka": 1, "taco_play": 1, "rt1": 1, "language_table": 1}

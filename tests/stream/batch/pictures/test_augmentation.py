@@ -9,10 +9,11 @@ import pytest
 
 pytest.importorskip("cv2", minversion="5")
 
-import stream.batch.augmentation as module
+import stream.batch.pictures.augmentation as module
 from stream import ArgumentError, Augment
 from stream.base.random_numbers import uniforms
-from stream.batch.augmentation import DRAWS, Augmentation, HostAugmenter
+from stream.batch.pictures.augmentation import DRAWS, Augmentation
+from stream.batch.pictures.host import HostAugmenter
 
 KEY = 5
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from stream import ArgumentError, Frames, make_loader
-from stream.batch.resize import Resize
+from stream.batch.pictures.resize import Resize
 from stream.sample.frames import ImageFilter, ImageFit
 from tests.stream.index_root import write_dataset
 

@@ -1,0 +1,1 @@
+"""What happens to the pixels of a frame: another size, and augmentation."""
