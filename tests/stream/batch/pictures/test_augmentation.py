@@ -196,3 +196,26 @@ def test_openpi_is_within_two_levels_of_augmax(moves: bool, monkeypatch: pytest.
         assert not numbers
         difference = augmented(Augment("openpi"), frame, sample, moves=moves) - 255 * np.asarray(expected)
         assert np.abs(difference).max() <= 0.6
+
+
+@pytest.mark.parametrize("operation", ["brightness", "contrast", "saturation", "hue", "sharpness", "affine"])
+def test_lerobot_is_within_two_levels_of_torchvision(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    functional = pytest.importorskip("torchvision.transforms.v2.functional")
+    names = {"rotate", "translate"} if operation == "affine" else {operation}
+    others = {"brightness", "contrast", "saturation", "hue", "sharpness", "rotate", "translate"} - names
+    augment = Augment("lerobot", most_operations=6, **dict.fromkeys(others, 0))  # type: ignore[arg-type]
+    for sample in range(24):
+        frame, number = picture(64, 48, sample), sample / 23
+        _same_numbers(monkeypatch, number)
+        pixels = torch.from_numpy(frame).permute(2, 0, 1) / 255
+        if operation == "affine":
+            # torchvision turns the other way, which is the same draw, as the limits are -5 and 5.
+            angle, shift = 5 - 10 * number, [round((2 * number - 1) * 0.05 * size) for size in (48, 64)]
+            bilinear = functional.InterpolationMode.BILINEAR
+            expected = functional.affine(pixels, angle, shift, 1.0, [0.0, 0.0], interpolation=bilinear)
+        else:
+            least, most = getattr(augment, operation)
+            expected = getattr(functional, f"adjust_{operation}")(pixels, least + (most - least) * number)
+        difference = augmented(augment, frame, 0) - 255 * expected.permute(1, 2, 0).numpy()
+        assert np.abs(difference).max() <= 0.6
