@@ -56,9 +56,11 @@ class Array:
         self._arguments = arguments(dataset, output)
 
     def submit(self, tasks: str = f"0-{TASKS - 1}", **options: str) -> str:
+        """Submit the array, or some tasks of it."""
         log = str(self.logs / "%A-%a.log")
         options = {**NODE, "array": tasks, "output": log, **options}
-        return self.cluster.submit(SCRIPTS / "convert.sbatch", *self._arguments, options=options, TASKS=str(TASKS))
+        variables = {} if tasks == f"0-{TASKS - 1}" else {"TASKS": str(TASKS)}
+        return self.cluster.submit(SCRIPTS / "convert.sbatch", *self._arguments, options=options, **variables)
 
     def finalize(self, job: str) -> list[str]:
         """Submit finalize.sbatch after the array; return its state and exit code."""
