@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import logging
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -38,6 +39,12 @@ _MOST_SUBMITTED = 10_000
 """Jobs that Ray has at once: enough for a cluster that grows by the tasks that wait."""
 _TOGETHER = 100
 """Results to wait for together, as each wait of Ray looks at all jobs."""
+_REMEDIES = {
+    "Version mismatch": "install the same versions of Ray and Python on all nodes",
+    "Failed to connect": "its token is another one than that of this account, ~/.ray/auth_token, or it is not Ray",
+    "": "start one with `ray start --head`, and name its HOST:PORT",
+}
+"""Remedies by a part of the reason for which Ray does not connect."""
 
 
 class RayEngine:
@@ -102,6 +109,8 @@ def _do_jobs(jobs: Sequence[Job], plans: Mapping[str, DatasetPlan], *, num_worke
     do_remotely = ray.remote(num_cpus=1, max_retries=0)(_do)
     versions = library_versions()
     _check_nodes(versions)
+    if not ray.cluster_resources().get("CPU"):
+        print("the Ray cluster has no cores yet; the jobs wait for nodes", file=sys.stderr)
     waiting, running = deque((job, 0) for job in jobs), dict[Any, tuple[Job, int]]()
     counts = Counter[str]()
     try:
@@ -178,8 +187,14 @@ def _do(job: Job, plan: DatasetPlan, versions: Mapping[str, str], lock_s: float)
         result = do_job(job, plan)
         is_locked = isinstance(result, dict) and not result.keys().isdisjoint(("shards_elsewhere", "splits_elsewhere"))
         if not is_locked or time.monotonic() >= deadline:
-            return result
+            return _name_host(result) if isinstance(result, ConvertError) else result
         time.sleep(_TICK)
+
+
+def _name_host(error: ConvertError) -> ConvertError:
+    """Return the error with the name of this machine, which may be the only one that sees no source or output."""
+    host = socket.gethostname()
+    return error if host in str(error) else type(error)(f"{error} (on {host})")
 
 
 def _result(reference: Any, job: Job, num_deaths: int) -> Counts | None:
@@ -216,14 +231,18 @@ def _explain(error: Exception, doing: str) -> str:
 
 
 def _cancel(references: list[Any]) -> None:
-    """End tasks: at first so that they remove their temporary files, those that do not end by killing their worker."""
+    """End tasks: at first so that they remove their temporary files, those that do not end by killing their worker.
+
+    The last tasks are the first, so that workers which become free begin none of those that wait: cancelling a task in
+    the moment in which it ends may kill this process (see ``_check_nodes``).
+    """
     import ray
 
     for force in (False, True):
         if not references or not ray.is_initialized():
             return
         with contextlib.suppress(ray.exceptions.RayError):
-            for reference in references:
+            for reference in reversed(references):
                 ray.cancel(reference, force=force)
             _, references = ray.wait(references, num_returns=len(references), timeout=_LEAVE_S)
 
@@ -231,7 +250,7 @@ def _cancel(references: list[Any]) -> None:
 @contextlib.contextmanager
 def _connected(address: str | None, *, num_workers: int | None) -> Iterator[None]:
     """Connect to a cluster, or start one on this machine; leave or end it with the context."""
-    _prepare_environment()
+    _prepare_environment(address)
     import ray
 
     # Ray logs above the level of the root logger otherwise.
@@ -252,9 +271,9 @@ def _connected(address: str | None, *, num_workers: int | None) -> Iterator[None
         reason = " ".join(str(error).split())[:300]
         if address is None:
             raise UsageError(f"Ray does not start on this machine: {reason}") from None
-        remedy = "start one with `ray start --head`, and name its HOST:PORT"
-        if "Failed to connect" in reason:
-            remedy = "is its token another one than that of this account, ~/.ray/auth_token?"
+        remedy = next(remedy for part, remedy in _REMEDIES.items() if part in reason)
+        if "Could not find any running Ray instance" in reason:
+            reason = "none runs on this machine"
         raise UsageError(f"no Ray cluster at {address}: {reason}; {remedy}") from None
     finally:
         signal.signal(signal.SIGTERM, handle_sigterm)
@@ -266,8 +285,11 @@ def _connected(address: str | None, *, num_workers: int | None) -> Iterator[None
             shutil.rmtree(context.address_info["session_dir"], ignore_errors=True)
 
 
-def _prepare_environment() -> None:
+def _prepare_environment(address: str | None) -> None:
     """Set variables that Ray reads when it is imported."""
+    if address is None and os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
+        # Ray would write ~/.ray/auth_token, which changes the clusters that this account starts later.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     # Without this Ray prints a tip about accelerators.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Ray keeps repeated messages back otherwise, and prints them when it ends.
@@ -291,9 +313,11 @@ def _check_form(address: str | None) -> None:
 
 def _check_answer(address: str) -> None:
     """Raise ConnectionError if no server of Ray's kind answers at an address: Ray itself would wait for minutes."""
-    if address == "auto":
-        return
     import grpc
+    from ray._private.services import get_ray_address_from_environment
+
+    # The address auto remains that of a cluster which was killed.
+    address = get_ray_address_from_environment(address, None) if address == "auto" else address
 
     host, _, port = address.rpartition(":")
     try:

@@ -197,8 +197,14 @@ def test_slurm_scripts_of_the_examples_write_what_one_process_writes(
             timeout=TIMEOUT,
         )
 
-    tasks = {"TASKS": "3"}
-    codes = [submit("convert.sbatch", SLURM_ARRAY_TASK_ID=index, **tasks).returncode for index in ("1", "2", "0")]
+    of_three = {"SLURM_ARRAY_TASK_COUNT": "3", "SLURM_ARRAY_TASK_MAX": "2"}
+    refused = submit("convert.sbatch", SLURM_ARRAY_TASK_ID="1", TASKS="2", **of_three)
+    assert refused.returncode == EXIT_USAGE
+    assert "--array goes to 2, but an array of TASKS=2 ends at 1" in refused.stderr
+    assert not out.exists()
+    again = {"SLURM_ARRAY_TASK_COUNT": "1", "SLURM_ARRAY_TASK_MAX": "2", "TASKS": "3"}
+    codes = [submit("convert.sbatch", SLURM_ARRAY_TASK_ID=index, **of_three).returncode for index in ("1", "0")]
+    codes += [submit("convert.sbatch", SLURM_ARRAY_TASK_ID="2", **again).returncode]
     assert codes == [0, 0, EXIT_DAMAGED]
     assert submit("finalize.sbatch").returncode == EXIT_DAMAGED
     assert tree(out) == in_memory

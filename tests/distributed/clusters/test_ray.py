@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,6 +132,7 @@ def test_a_job_that_fails_ends_the_command_with_its_reason_and_leaves_the_cluste
     assert result.code == EXIT_FAILED
     assert "/demo/1.0.0/demo-" in result.error()
     assert "run with --on-error quarantine to leave it out" in result.error()
+    assert result.error().endswith(f" (on {socket.gethostname()})")
     assert temporary_files(tmp_path) == []
     assert cluster.num_alive() == 2
 
@@ -153,7 +155,9 @@ def test_without_an_address_a_cluster_of_this_machine_ends_with_the_command(
     dataset: RldsDataset, in_memory: dict[str, str], tmp_path: Path, number: signal.Signals | None
 ) -> None:
     sessions = set(Path("/tmp/ray").glob("session_2*"))
-    with start(*arguments(dataset, tmp_path), "--engine", "ray", "--num-workers", "2") as command:
+    home = tmp_path.with_name("home")
+    command_line = (*arguments(dataset, tmp_path), "--engine", "ray", "--num-workers", "2")
+    with start(*command_line, environment={"HOME": str(home)}) as command:
         processes: list[psutil.Process] = []
 
         def is_started() -> bool:
@@ -167,5 +171,6 @@ def test_without_an_address_a_cluster_of_this_machine_ends_with_the_command(
             assert set(Path("/tmp/ray").glob("session_2*")) <= sessions
         else:
             command.kill()
+    assert not (home / ".ray" / "auth_token").exists(), "later clusters of this account would take the token"
     assert processes
     assert wait_until(lambda: not any(process.is_running() for process in processes), seconds=30)

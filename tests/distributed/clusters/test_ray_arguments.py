@@ -71,13 +71,18 @@ def test_without_ray_the_extra_is_named(
 
 @needs("ray")
 @pytest.mark.long
-@pytest.mark.parametrize("address", ["auto", "nobody", "no.such.host.invalid:6379", "another server"])
+@pytest.mark.parametrize("address", ["auto", "auto, killed", "nobody", "no.such.host.invalid:6379", "another server"])
 def test_a_cluster_that_does_not_answer_is_refused_at_once(
     small_dataset: RldsDataset, tmp_path: Path, address: str
 ) -> None:
     server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     ports = {"nobody": free_port(), "another server": server.server_port}
     place = f"127.0.0.1:{ports[address]}" if address in ports else address
+    if address == "auto, killed":
+        # Ray leaves the address of a cluster that was killed.
+        place = "auto"
+        (tmp_path / "ray").mkdir()
+        (tmp_path / "ray" / "ray_current_cluster").write_text(f"127.0.0.1:{ports['nobody']}")
     options = (*arguments(small_dataset, tmp_path / "out"), "--engine", "ray", "--address", place)
     Thread(target=server.serve_forever, daemon=True).start()
     started = time.monotonic()
