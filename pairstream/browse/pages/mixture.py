@@ -62,7 +62,7 @@ def show(
             known_names = [*packaged_mixtures(), *root.names]
             mixture_input = ui.input(
                 "Mixture", value=mixture or ",".join(root.names), autocomplete=known_names
-            ).classes("w-80")
+            ).classes("w-80 grow")
             split_input = ui.input("Split", value=split).classes("w-28")
             size_input = ui.number("Batch size", value=batch_size, min=1, precision=0).classes("w-24")
             hint = '[["language", "contains", "cup"]]'
@@ -99,7 +99,8 @@ def show(
             status_label.text = f"{len(overview)} datasets, {num_samples:,} samples an epoch, {steps}"
             content.clear()
             with content:
-                ui.html(table_html(root, opened, overview, size), sanitize=False).classes("scroll")
+                table = table_html(root, opened, overview, size)
+                ui.html(table, sanitize=False).classes("scroll").props("tabindex=0")
 
         open_button.on_click(open_form)
         for field in (mixture_input, split_input, where_input):
