@@ -102,14 +102,12 @@ def _cells(facts: Facts, picture: str, *, links: bool) -> dict[str, tuple[str, A
     split_links = [f"{link(escape(split), split)} {count:,}" for split, count in facts["splits"].items()]
     about = escape("\n".join((facts["description"], *facts["quirks"])))
     description = f'<div class="faint cut" title="{about}">{escape(facts["description"])}</div>'
-    # A long name breaks after a word.
-    breakable = escape(name).replace("_", "_<wbr>")
     num_cameras, cameras = len(facts["cameras"]), escape(", ".join(facts["cameras"]))
     left_out = ", ".join(f"{count:,} {escape(reason)}" for reason, count in facts["left_out"].items())
     hide_broken = "onerror=\"this.style.visibility = 'hidden'\""
     return {
         "": (f'<img src="{picture}" loading="lazy" alt="" class="first" {hide_broken}>', ""),
-        "dataset": (f"{link(f'<b>{breakable}</b>', facts['first_split'])}{description}", name),
+        "dataset": (f"{link(f'<b>{name_html(name)}</b>', facts['first_split'])}{description}", name),
         "splits": (", ".join(split_links), ",".join(facts["splits"])),
         "episodes": (f"{facts['episodes']:,}", facts["episodes"]),
         "length": ("?", "") if hours is None else (human_duration(hours), hours),
@@ -122,6 +120,11 @@ def _cells(facts: Facts, picture: str, *, links: bool) -> dict[str, tuple[str, A
         "licence": (f'<span title="{escape(facts["license"])}">{escape(licence or "unknown")}</span>', licence),
         "left out": (left_out, sum(facts["left_out"].values())),
     }
+
+
+def name_html(name: str) -> str:
+    """Return a name, escaped, that breaks after its words where it is too long."""
+    return escape(name).replace("_", "_<wbr>")
 
 
 def _side(column_name: str) -> str:

@@ -162,7 +162,7 @@ class _Page:
         filter_chips = ui.row().classes("items-center gap-1")
         status_label = ui.label().classes("faint").mark("found")
         episode_grid = ui.table(columns=[], rows=[], row_key="episode", pagination={"rowsPerPage": self.rows})
-        episode_grid.props('flat dense binary-state-sort :rows-per-page-options="[20, 50, 100]"')
+        episode_grid.props('flat dense hide-no-data binary-state-sort :rows-per-page-options="[20, 50, 100]"')
         episode_grid.classes("w-full").mark("episodes")
         for column_name, template in _CELLS.items():
             episode_grid.add_slot(f"body-cell-{column_name}", f'<q-td :props="props">{template}</q-td>')
@@ -321,7 +321,8 @@ class _Page:
         fewest, upper_end = int(step_counts.min()), int(step_counts.max()) + 1
         counts, edges = np.histogram(step_counts, min(_BINS, upper_end - fewest), (fewest, upper_end))
         median, total = np.median(step_counts), int(step_counts.sum())
-        ui.label(f"{fewest:,} to {upper_end - 1:,} steps, median {median:,.0f}, {total:,} in all").classes("faint")
+        span = f"{fewest:,} to {upper_end - 1:,}" if upper_end - 1 > fewest else f"{fewest:,}"
+        ui.label(f"{span} steps, median {median:,.0f}, {total:,} in all").classes("faint")
         drawing = draw_counts(counts, edges, unit="steps", counted="episodes")
         ui.html(drawing, sanitize=False).classes("scroll").props("tabindex=0").mark("lengths")
 

@@ -14,6 +14,7 @@ import numpy as np
 from nicegui import ui
 
 from pairstream.browse.browsed_root import BrowsedRoot, dataset_url
+from pairstream.browse.markup import name_html
 from pairstream.browse.shell import page_frame
 from stream.base.errors import ArgumentError, StreamError
 from stream.loader.open_mixture import OpenMixture, open_mixture
@@ -120,7 +121,7 @@ def table_html(
     table_rows = []
     for member_number, (name, summary) in enumerate(overview.items()):
         drawn = batch_size * float(phases[:, member_number] @ phase_lengths)
-        title = escape(name)
+        title = name_html(name)
         if name in root.names:
             title = f'<a class="plain" href="{dataset_url(name, next(iter(summary["ranges"]), ""))}">{title}</a>'
         conditions, unknown_episodes = summary["left_out_by_condition"], summary["unknown_episodes"]
