@@ -258,16 +258,16 @@ def test_a_mixture_shows_its_schedule_and_what_a_filter_leaves(page: Any, site: 
 
 
 def test_a_mixture_leaves_marked_episodes_out_and_keeps_rows_without_a_column(page: Any, site: Site) -> None:
-    page.request.post(f"{site.address}mark/bridge/train/1", data={"marked": True})
+    page.request.post(f"{site.address}mark/kuka/train/1", data={"marked": True})
     where = quote(json.dumps([["aspects/success", "==", True]]))
-    page.goto(f"{site.address}mixture?mixture=bridge,rt1&where={where}")
-    expect(page.get_by_text("no column 'aspects/success' in bridge")).to_be_visible()
+    page.goto(f"{site.address}mixture?mixture=kuka,rt1&where={where}")
+    expect(page.get_by_text("no column 'aspects/success' in kuka")).to_be_visible()
     page.get_by_label("On missing column").click()
     page.get_by_role("option", name="keep").click()
     page.get_by_role("checkbox", name="Marks").click()
     page.get_by_role("button", name="Open").click()
-    expect(page.locator("#members tr", has_text="bridge")).to_contain_text("3 of 4")
-    page.request.post(f"{site.address}mark/bridge/train/1", data={"marked": False})
+    expect(page.locator("#members tr", has_text="kuka")).to_contain_text("3 of 4")
+    page.request.post(f"{site.address}mark/kuka/train/1", data={"marked": False})
 
 
 def test_findings_of_the_doctor_lead_to_their_episodes(page: Any, tmp_path: Path, frames_root: Path) -> None:
