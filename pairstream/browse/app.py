@@ -73,7 +73,7 @@ def make_app(root: BrowsedRoot) -> FastAPI:
     }
     for address, show_page in pages.items():
         ui.page(address, response_timeout=_BUILDING_S)(show_page)
-    ui.run_with(app, title="pairstream", dark=None, show_welcome_message=False, reconnect_timeout=10)
+    ui.run_with(app, title="pairstream", dark=None, language="en-US", show_welcome_message=False, reconnect_timeout=10)
     return app
 
 

@@ -52,10 +52,10 @@ def _bars(histogram: Histogram, left: float, top: float, look: str, label: str) 
     return f'<g>{_title(tooltip)}{hover_area}{baseline}<path d="{outline}" class="{look}"/>{peak}</g>'
 
 
-def draw_counts(counts: np.ndarray, edges: np.ndarray, *, unit: str) -> str:
-    """Return one histogram of counts, int [n], between edges [n + 1], with the numbers of both axes."""
-    left, width, height, top = 50, 620, 150, 12
-    elements = [_open(left + width + 40, height + 45)]
+def draw_counts(counts: np.ndarray, edges: np.ndarray, *, unit: str, counted: str) -> str:
+    """Return one histogram of counts, int [n], between edges [n + 1] in a unit, with numbers and names of both axes."""
+    left, width, height, top = 50, 620, 150, 28
+    elements = [_open(left + width + 40, top + height + 35), _text(0, 12, counted, tick=True)]
     bar_width, most = width / max(1, len(counts)), int(counts.max(initial=1))
     for share in (0, 0.5, 1) if most > 1 else (0, 1):
         baseline = top + height * (1 - share)

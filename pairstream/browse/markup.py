@@ -107,7 +107,7 @@ def _cells(facts: Facts, picture: str, *, links: bool) -> dict[str, tuple[str, A
     hide_broken = "onerror=\"this.style.visibility = 'hidden'\""
     return {
         "": (f'<img src="{picture}" loading="lazy" alt="" class="first" {hide_broken}>', ""),
-        "dataset": (f"{link(f'<b>{escape(name)}</b>', facts['first_split'])}{description}", name),
+        "dataset": (f"{link(f'<b>{name_html(name)}</b>', facts['first_split'])}{description}", name),
         "splits": (", ".join(split_links), ",".join(facts["splits"])),
         "episodes": (f"{facts['episodes']:,}", facts["episodes"]),
         "length": ("?", "") if hours is None else (human_duration(hours), hours),
@@ -120,6 +120,11 @@ def _cells(facts: Facts, picture: str, *, links: bool) -> dict[str, tuple[str, A
         "licence": (f'<span title="{escape(facts["license"])}">{escape(licence or "unknown")}</span>', licence),
         "left out": (left_out, sum(facts["left_out"].values())),
     }
+
+
+def name_html(name: str) -> str:
+    """Return a name, escaped, that breaks after its words where it is too long."""
+    return escape(name).replace("_", "_<wbr>")
 
 
 def _side(column_name: str) -> str:

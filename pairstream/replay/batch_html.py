@@ -167,7 +167,8 @@ def _plots(action: np.ndarray, mask: np.ndarray, names: Sequence[str]) -> Iterat
         scale = scales.max() if action.ndim == 1 else scales[number]
         plot = f"<line x2='100' y1='50' y2='50'/>{_curve(column, scale or 1)}"
         svg = f"<svg viewBox='0 0 100 100' preserveAspectRatio='none'>{plot}</svg>"
-        yield f"<figure><figcaption>{escape(name)} {label}</figcaption>{svg}</figure>"
+        caption = f"<figcaption title='{escape(name)}'><span>{escape(name)}</span> {label}</figcaption>"
+        yield f"<figure>{caption}{svg}</figure>"
 
 
 def _curve(column: np.ndarray, scale: float) -> str:

@@ -34,7 +34,7 @@ function pairstreamPlayer(id, episode, options) {
     .ps-bar input { flex: 1 1 120px; accent-color: var(--accent); }
     .ps-where { font-variant-numeric: tabular-nums; white-space: nowrap; }
     .ps-keys { color: var(--faint); font-size: 12px; margin: 2px 0 8px; }
-    .ps-row { display: grid; grid-template-columns: 150px 52px 1fr 90px; align-items: center; font-size: 12px; }
+    .ps-row { display: grid; grid-template-columns: max(150px, 14vw) 56px 1fr 90px; align-items: center; font-size: 12px; }
     .ps-row > span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
     .ps-row > :last-child { padding-left: 8px; font-variant-numeric: tabular-nums; }
     .ps-ends { display: flex; flex-direction: column; justify-content: space-between; height: 36px; text-align: right; padding-right: 5px;
@@ -45,13 +45,18 @@ function pairstreamPlayer(id, episode, options) {
       left: var(--window-left); width: var(--window-width); }
     .ps-lane { height: 20px; } .ps-row canvas { display: block; width: 100%; height: 36px; }
     .ps-band { position: absolute; top: 0; bottom: 0; overflow: hidden; white-space: nowrap; font-size: 11px; line-height: 20px;
-      padding-left: 4px; box-sizing: border-box; border-left: 1px solid var(--card); }
+      text-overflow: ellipsis; padding-left: 4px; box-sizing: border-box; border-left: 1px solid var(--card); }
     .ps-axis { position: sticky; top: 0; z-index: 3; background: var(--paper); } .ps-axis .ps-strip { background: none; height: 18px; }
     .ps-axis i { position: absolute; font-style: normal; color: var(--faint); font-size: 11px; transform: translateX(-50%); white-space: nowrap; }
     .ps-axis i:first-child { transform: none; }
     .ps details > summary { display: list-item; list-style: revert; cursor: pointer; font-weight: 600; margin: 6px 0 2px; }
     .ps-fault { color: var(--bad); font-weight: 600; }
-    @media (max-width: 700px) { .ps-row { grid-template-columns: 74px 44px 1fr 52px; } .ps-cameras { grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); } }`;
+    /* A phone: name and value above their strip, so that neither is cut. */
+    @media (max-width: 700px) { .ps-keyboard { display: none; } .ps-cameras { grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); }
+      .ps-bar :is(button, a, select) { padding: 7px 12px; } .ps-bar .ps-where { flex: 1 0 100%; order: -1; }
+      .ps-row { grid: "name name value" auto "ends strip strip" auto / 56px 1fr auto; margin-top: 4px; }
+      .ps-row > :first-child { grid-area: name; } .ps-row > :nth-child(2) { grid-area: ends; } .ps-row > .ps-strip { grid-area: strip; }
+      .ps-axis { grid: "name strip strip" auto / 56px 1fr auto; } }`;
   root.classList.add("ps");
   root.replaceChildren(element("style", {}, style));
 
@@ -149,9 +154,10 @@ function pairstreamPlayer(id, episode, options) {
     if (options[key]) bar.append(element("a", {href: options[key], title: key[0]}, text));
   }
   const rate = `${+episode.rate.toPrecision(4)} steps/s` + (episode.knowsRate ? "" : " (the dataset declares no rate)");
-  const hint = `space: play · ← →: step (shift: 10) · home, end` + (options.previous !== undefined ? " · p, n: previous, next episode" : "")
-    + (options.mark ? " · m: mark" : "") + ` · ${rate}`;
-  const note = element("div", {class: "ps-keys"}, hint);
+  const keyboard = `space: play · ← →: step (shift: 10) · home, end` + (options.previous !== undefined ? " · p, n: previous, next episode" : "")
+    + (options.mark ? " · m: mark" : "") + " · ";
+  const hint = [element("span", {class: "ps-keyboard"}, keyboard), rate + (episode.window ? " · yellow: the steps of the sample" : "")];
+  const note = element("div", {class: "ps-keys"}, ...hint);
   const rail = element("div", {class: "ps-cameras"}, ...cameras.map((camera) => element("figure", {class: "ps-camera"}, camera.canvas, camera.caption)));
 
   const facts = element("dl", {class: "facts"}, ...episode.facts.map(([name, value]) =>
@@ -264,7 +270,8 @@ function pairstreamPlayer(id, episode, options) {
 
   const top = element("div", {class: "ps-top"}, rail);
   root.append(...(episode.faults.length ? [alarm] : []), top, bar, note, lines);
-  (cameras.length <= 2 && window.innerWidth > 700 ? top : root).append(facts);
+  // Next to a camera or two, where the table is not much longer than they are high.
+  (cameras.length <= 2 && episode.facts.length <= 16 && window.innerWidth > 700 ? top : root).append(facts);
 
   function draw() {
     for (const camera of cameras) paint(camera);
@@ -316,7 +323,7 @@ function pairstreamPlayer(id, episode, options) {
     if (!options.mark) return;
     fetch(options.mark, {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify({marked: !marked})})
       .then((answer) => answer.ok ? answer.json() : answer.text().then((text) => Promise.reject(text)))
-      .then((answer) => { marked = answer.marked; note.textContent = hint; draw(); })
+      .then((answer) => { marked = answer.marked; note.replaceChildren(...hint); draw(); })
       .catch((fault) => { note.textContent = `not marked: ${fault}`; });
   }
   toggle.addEventListener("click", () => playing ? stop() : start());

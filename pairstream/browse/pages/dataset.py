@@ -30,13 +30,14 @@ _TEXTS, _BINS, _PICTURES = 200, 40, 5
 """Most instructions that are listed, bars of the lengths, and pictures of an episode."""
 
 _CELLS = {
-    "pictures": """<a :href="props.row.address" class="strip"><img v-for="url in props.row.pictures" :src="url"
-        :key="url" loading="lazy" onerror="this.style.visibility = 'hidden'"></a>""",
+    "pictures": """<a :href="props.row.address" class="strip" :aria-label="'play episode ' + props.row.episode"><img
+        v-for="url in props.row.pictures" :src="url" :key="url" alt="" loading="lazy"
+        onerror="this.style.visibility = 'hidden'"></a>""",
     "episode": """<a class="plain" :href="props.row.address">{{ props.value }}</a>""",
     "mark": """<q-checkbox dense :model-value="props.value" :aria-label="'mark ' + props.row.episode"
         @update:model-value="value => $parent.$emit('mark', [props.row.episode, value])" />""",
     "findings": """<span class="warning">{{ props.value }}</span>""",
-    "language": """<div style="white-space: normal; min-width: 16em">{{ props.value }}</div>""",
+    "language": """<div class="instruction">{{ props.value }}</div>""",
 }
 """Content of the cells of some columns, as Vue templates."""
 
@@ -59,7 +60,7 @@ async def show(root: BrowsedRoot, doctor: Doctor, name: str, split: str, *, stat
             for quirk in facts["quirks"]:
                 ui.label(f"• {quirk}")
         first_tab = tab if tab in TABS else TABS[0]
-        with ui.tabs().props("align=left dense no-caps") as tabs:
+        with ui.tabs().props("align=left dense no-caps outside-arrows") as tabs:
             for tab_title in TABS:
                 ui.tab(tab_title)
         tabs.value = first_tab
@@ -161,7 +162,7 @@ class _Page:
         filter_chips = ui.row().classes("items-center gap-1")
         status_label = ui.label().classes("faint").mark("found")
         episode_grid = ui.table(columns=[], rows=[], row_key="episode", pagination={"rowsPerPage": self.rows})
-        episode_grid.props('flat dense binary-state-sort :rows-per-page-options="[20, 50, 100]"')
+        episode_grid.props('flat dense hide-no-data binary-state-sort :rows-per-page-options="[20, 50, 100]"')
         episode_grid.classes("w-full").mark("episodes")
         for column_name, template in _CELLS.items():
             episode_grid.add_slot(f"body-cell-{column_name}", f'<q-td :props="props">{template}</q-td>')
@@ -251,7 +252,7 @@ class _Page:
         sortable = ("episode", *self.view.columns)
         has_findings = bool(self.doctor.findings_of(self.name, self.split))
         column_names = ["mark", "pictures", *sortable, *(["findings"] if has_findings else [])]
-        titles = {"pictures": "", "num_steps": "steps", "num_records": "records", "language": "instruction"}
+        titles = {"pictures": "frames", "num_steps": "steps", "num_records": "records", "language": "instruction"}
         columns = []
         for name in column_names:
             texts = {"name": name, "field": name, "label": titles.get(name, name), "align": "left"}
@@ -292,7 +293,7 @@ class _Page:
             dataset_select = ui.select(others, value=others, multiple=True, label="Beside").classes("w-64")
         dataset_select.props(f'options-dense display-value="{len(others)} datasets"')
         status_label = ui.label().classes("faint")
-        drawing = ui.html(sanitize=False).classes("scroll").mark("histograms")
+        drawing = ui.html(sanitize=False).classes("scroll").props("tabindex=0").mark("histograms")
 
         async def draw() -> None:
             try:
@@ -304,7 +305,7 @@ class _Page:
                 return
             dataset_select.props(f'display-value="{len(datasets)} datasets"')
             num_sampled, num_steps = comparison.sampled.get(self.name, 0), len(self.table.index.steps)
-            hint = "point at a histogram for its least and largest value"
+            hint = "percentages are the share of the tallest bar; point at a histogram for its least and largest value"
             status_label.text = f"a sample of {num_sampled:,} of {num_steps:,} steps; {hint}"
             drawing.content = draw_comparison(comparison)
 
@@ -320,8 +321,10 @@ class _Page:
         fewest, upper_end = int(step_counts.min()), int(step_counts.max()) + 1
         counts, edges = np.histogram(step_counts, min(_BINS, upper_end - fewest), (fewest, upper_end))
         median, total = np.median(step_counts), int(step_counts.sum())
-        ui.label(f"{fewest:,} to {upper_end - 1:,} steps, median {median:,.0f}, {total:,} in all").classes("faint")
-        ui.html(draw_counts(counts, edges, unit="steps"), sanitize=False).classes("scroll").mark("lengths")
+        span = f"{fewest:,} to {upper_end - 1:,}" if upper_end - 1 > fewest else f"{fewest:,}"
+        ui.label(f"{span} steps, median {median:,.0f}, {total:,} in all").classes("faint")
+        drawing = draw_counts(counts, edges, unit="steps", counted="episodes")
+        ui.html(drawing, sanitize=False).classes("scroll").props("tabindex=0").mark("lengths")
 
     async def _build_instructions(self) -> None:
         instructions, num_texts = await asyncio.to_thread(self.table.frequent_instructions, _TEXTS)

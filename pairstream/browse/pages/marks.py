@@ -23,15 +23,18 @@ def show(root: BrowsedRoot) -> None:
         status_label = ui.label().classes("faint").mark("marks")
         # A loader refuses datasets that are not its own.
         marks_file = marks.path.name if marks.others else str(marks.path)
-        ui.code(f"make_loader({str(root.catalog.location)!r}, ..., episodes={marks_file!r})", language="python")
+        call = f"make_loader({str(root.catalog.location)!r}, ..., select=Select(episodes={marks_file!r}))"
+        ui.html(f"<pre><code>{escape(call)}</code></pre>", sanitize=False)
         download = ui.button("Download", on_click=lambda: ui.download.content(marks.to_json(), marks.path.name))
         download.props("dense flat no-caps").mark("download")
         content = ui.column().classes("w-full")
 
         def refresh() -> None:
-            status_label.text = f"{len(marks):,} marked episodes, each click is written to {marks.path}"
+            plural = "" if len(marks) == 1 else "s"
+            status_label.text = f"{len(marks):,} marked episode{plural}, each click is written to {marks.path}"
             if others := ", ".join(marks.others):
                 status_label.text += f", where those of {others} of other roots stay; give a loader the download"
+            download.set_enabled(bool(marks.datasets))
             content.clear()
             with content:
                 if not marks.datasets:

@@ -14,6 +14,7 @@ import numpy as np
 from nicegui import ui
 
 from pairstream.browse.browsed_root import BrowsedRoot, dataset_url
+from pairstream.browse.markup import name_html
 from pairstream.browse.shell import page_frame
 from stream.base.errors import ArgumentError, StreamError
 from stream.loader.open_mixture import OpenMixture, open_mixture
@@ -62,7 +63,7 @@ def show(
             known_names = [*packaged_mixtures(), *root.names]
             mixture_input = ui.input(
                 "Mixture", value=mixture or ",".join(root.names), autocomplete=known_names
-            ).classes("w-80")
+            ).classes("w-80 grow")
             split_input = ui.input("Split", value=split).classes("w-28")
             size_input = ui.number("Batch size", value=batch_size, min=1, precision=0).classes("w-24")
             hint = '[["language", "contains", "cup"]]'
@@ -99,7 +100,8 @@ def show(
             status_label.text = f"{len(overview)} datasets, {num_samples:,} samples an epoch, {steps}"
             content.clear()
             with content:
-                ui.html(table_html(root, opened, overview, size), sanitize=False).classes("scroll")
+                table = table_html(root, opened, overview, size)
+                ui.html(table, sanitize=False).classes("scroll").props("tabindex=0")
 
         open_button.on_click(open_form)
         for field in (mixture_input, split_input, where_input):
@@ -119,7 +121,7 @@ def table_html(
     table_rows = []
     for member_number, (name, summary) in enumerate(overview.items()):
         drawn = batch_size * float(phases[:, member_number] @ phase_lengths)
-        title = escape(name)
+        title = name_html(name)
         if name in root.names:
             title = f'<a class="plain" href="{dataset_url(name, next(iter(summary["ranges"]), ""))}">{title}</a>'
         conditions, unknown_episodes = summary["left_out_by_condition"], summary["unknown_episodes"]

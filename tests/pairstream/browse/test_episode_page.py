@@ -79,6 +79,45 @@ def test_keys_step_and_change_the_episode(opened: Any) -> None:
     opened.wait_for_url("**/episode/droid/train/1**")
 
 
+def test_play_pauses_at_its_step(opened: Any) -> None:
+    opened.get_by_label("speed").select_option("0.25")
+    opened.get_by_role("button", name="play").click()
+    opened.wait_for_function("document.querySelector('canvas').dataset.step >= 1")
+    opened.get_by_role("button", name="pause").click()
+    step = opened.locator("canvas").first.get_attribute("data-step")
+    opened.wait_for_timeout(600)
+    at_step(opened, step)
+    assert step != opened.locator("input[type=range]").get_attribute("max")
+
+
+def test_the_slider_seeks_and_shift_steps_by_ten(opened: Any) -> None:
+    slider = opened.get_by_label("step", exact=True)
+    slider.fill("4")
+    at_step(opened, 4)
+    last = int(slider.get_attribute("max"))
+    opened.keyboard.press("Shift+ArrowRight")
+    at_step(opened, min(14, last))
+    opened.keyboard.press("Shift+ArrowLeft")
+    at_step(opened, max(0, min(14, last) - 10))
+
+
+def test_a_closed_section_opens_with_its_curves(opened: Any) -> None:
+    section = opened.locator("details", has_text="action_oxe (canonical)")
+    expect(section.locator("canvas")).to_have_count(0)
+    section.locator("summary").click()
+    expect(section.locator("canvas").first).to_be_visible()
+    assert section.locator("canvas").first.evaluate("canvas => canvas.width") > 300
+
+
+def test_buttons_lead_to_the_neighbours_and_to_all_episodes(opened: Any) -> None:
+    opened.get_by_role("link", name="next ›").click()
+    opened.wait_for_url("**/episode/droid/train/2**")
+    opened.get_by_role("link", name="‹ previous").click()
+    opened.wait_for_url("**/episode/droid/train/1**")
+    opened.get_by_role("link", name="all episodes of droid, train").click()
+    expect(opened.locator("h1")).to_have_text("droid, train")
+
+
 def test_a_click_on_a_curve_seeks_and_the_link_opens_the_same_place(opened: Any) -> None:
     curve = opened.locator(".ps-row canvas").first
     box = curve.bounding_box()

@@ -17,6 +17,7 @@ from stream import Select, make_loader
 from tests.installed import needs
 from tests.pairstream.browse.running_site import Site, end_site, start_site
 from tests.stream.crafted_root import CraftedRoot, with_column
+from tests.stream.index_root import write_dataset
 
 expect.set_options(timeout=20_000)
 pytestmark = [pytest.mark.long, needs("playwright")]
@@ -145,6 +146,40 @@ def test_episodes_are_searched_filtered_and_sorted(page: Any, site: Site, frames
     expect(page.locator("h1")).to_contain_text(f"episode {int(upward[-1]) + 1} of 4")
 
 
+def test_a_column_that_is_chosen_is_in_the_table_and_in_the_address(page: Any, site: Site) -> None:
+    page.goto(f"{site.address}dataset/bridge/train")
+    expect(page.get_by_role("columnheader", name="instruction")).to_be_visible()
+    page.get_by_label("Columns").click()
+    page.get_by_role("option", name="episode_id", exact=True).click()
+    page.get_by_role("option", name="language", exact=True).click()
+    expect(page.get_by_role("columnheader", name="episode_id")).to_be_visible()
+    page.reload()
+    expect(page.get_by_role("columnheader", name="episode_id")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="instruction")).to_have_count(0)
+
+
+def test_a_strip_of_pictures_leads_to_its_episode(page: Any, site: Site) -> None:
+    page.goto(f"{site.address}dataset/bridge/train")
+    page.get_by_role("link", name="play episode 2").click()
+    expect(page.locator("h1")).to_have_text("bridge, train, episode 3 of 4")
+
+
+def test_a_long_table_has_pages_that_keep_the_order(page: Any, tmp_path: Path) -> None:
+    write_dataset(tmp_path / "root", "demo", {"train": [[3] * 45]})
+    site = start_site(tmp_path / "root", tmp_path / "marks.json")
+    try:
+        page.goto(f"{site.address}dataset/demo/train")
+        expect(page.get_by_text("45 of 45 episodes")).to_be_visible()
+        assert rows_of(page) == list(map(str, range(20)))
+        page.get_by_role("columnheader", name="episode").first.click()
+        expect(page.locator("tbody tr").first.locator("td").nth(2)).to_have_text("44")
+        page.get_by_role("button", name="next page").click()
+        expect(page.locator("tbody tr").first.locator("td").nth(2)).to_have_text("24")
+        assert rows_of(page) == list(map(str, range(24, 4, -1)))
+    finally:
+        end_site(site)
+
+
 def test_a_wrong_filter_is_one_sentence(page: Any, site: Site) -> None:
     state = quote(json.dumps({"where": [["language", "<", 3]]}))
     page.goto(f"{site.address}dataset/bridge/train?state={state}")
@@ -155,7 +190,7 @@ def test_marked_episodes_are_left_out_of_a_loader(page: Any, site: Site, frames_
     page.goto(f"{site.address}dataset/bridge/train")
     page.get_by_role("checkbox", name="mark 1").click()
     page.goto(f"{site.address}marks")
-    expect(page.get_by_text(re.compile("^1 marked episodes"))).to_be_visible()
+    expect(page.get_by_text(re.compile("^1 marked episode,"))).to_be_visible()
     with page.expect_download() as saved:
         page.get_by_text("Download").click()
     marks = json.loads(Path(saved.value.path()).read_text())
@@ -169,6 +204,7 @@ def test_marked_episodes_are_left_out_of_a_loader(page: Any, site: Site, frames_
     page.get_by_role("button", name="unmark").click()
     expect(page.get_by_text(re.compile("^0 marked episodes"))).to_be_visible()
     expect(page.get_by_text("Nothing is marked yet")).to_be_visible()
+    expect(page.get_by_role("button", name="Download")).to_be_disabled()
     assert json.loads(site.marks.read_text()) == {}
 
 
@@ -182,12 +218,16 @@ def test_histograms_stand_beside_those_of_other_datasets(page: Any, site: Site) 
     page.get_by_label("Values").click()
     page.get_by_role("option", name="normalised").click()
     expect(page.locator("svg text", has_text=re.compile("^-1$")).first).to_be_visible()
+    page.get_by_label("Beside").click()
+    page.get_by_role("option", name="jaco_play").click()
+    expect(page.get_by_text("27 datasets")).to_be_visible()
+    expect(page.locator("svg text", has_text="jaco_play")).to_have_count(0)
 
 
 def test_lengths_and_instructions_are_counted(page: Any, site: Site) -> None:
     page.goto(f"{site.address}dataset/bridge/train?tab=Lengths")
     expect(page.get_by_text("40 in all")).to_be_visible()
-    assert page.locator("svg .tick").all_text_contents() == ["0", "2", "4", "10", "11", "steps"]
+    assert page.locator("svg .tick").all_text_contents() == ["episodes", "0", "2", "4", "10", "11", "steps"]
     page.get_by_role("tab", name="Instructions").click()
     first = page.locator("#instructions a").first
     said = first.inner_text()
@@ -217,6 +257,19 @@ def test_a_mixture_shows_its_schedule_and_what_a_filter_leaves(page: Any, site: 
     expect(page.get_by_text("is not JSON")).to_be_visible()
 
 
+def test_a_mixture_leaves_marked_episodes_out_and_keeps_rows_without_a_column(page: Any, site: Site) -> None:
+    page.request.post(f"{site.address}mark/kuka/train/1", data={"marked": True})
+    where = quote(json.dumps([["aspects/success", "==", True]]))
+    page.goto(f"{site.address}mixture?mixture=kuka,rt1&where={where}")
+    expect(page.get_by_text("no column 'aspects/success' in kuka")).to_be_visible()
+    page.get_by_label("On missing column").click()
+    page.get_by_role("option", name="keep").click()
+    page.get_by_role("checkbox", name="Marks").click()
+    page.get_by_role("button", name="Open").click()
+    expect(page.locator("#members tr", has_text="kuka")).to_contain_text("3 of 4")
+    page.request.post(f"{site.address}mark/kuka/train/1", data={"marked": False})
+
+
 def test_findings_of_the_doctor_lead_to_their_episodes(page: Any, tmp_path: Path, frames_root: Path) -> None:
     crafted = CraftedRoot(frames_root, tmp_path / "root")
     table = crafted.table("steps")
@@ -234,6 +287,10 @@ def test_findings_of_the_doctor_lead_to_their_episodes(page: Any, tmp_path: Path
         row = page.locator("#findings tr", has_text="nonfinite_action")
         expect(row).to_be_visible(timeout=60_000)
         expect(row.locator("a")).to_have_attribute("href", "/episode/bridge/train/0?step=3")
+        page.set_viewport_size({"width": 420, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 420
+        assert page.locator("#findings td").last.bounding_box()["width"] > 300
+        page.set_viewport_size({"width": 1400, "height": 900})
         page.get_by_role("tab", name="Episodes").click()
         expect(page.locator("tbody tr").first).to_contain_text("nonfinite_action")
     finally:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from playwright.sync_api import expect
 
+from pairstream.replay.batch_html import write_page
 from stream import make_loader
 from tests.installed import needs
 from tests.pairstream.browse.running_site import Site, end_site, start_site
@@ -113,6 +114,31 @@ def test_a_step_without_bad_values_says_so_and_leads_to_its_neighbours(page: Any
     expect(page.locator("#bad")).to_contain_text("no NaN")
     page.get_by_role("link", name=f"step {step + 1} ›").click()
     page.wait_for_url(f"**step={step + 1}")
+
+
+def test_a_large_batch_has_further_pages_of_rows(page: Any, site: Site, root: Path) -> None:
+    run = root.parent / "large.json"
+    make_loader(root, ["bridge", "rt1"], batch_size=70, seed=1).save(run)
+    page.goto(f"{site.address}run?loader={run}")
+    expect(page.locator(".batch-row")).to_have_count(64)
+    shown = set(page.locator(".batch-row").evaluate_all("rows => rows.map(row => Number(row.dataset.row))"))
+    page.get_by_role("link", name="more rows").click()
+    expect(page.locator(".batch-row")).to_have_count(6)
+    shown |= set(page.locator(".batch-row").evaluate_all("rows => rows.map(row => Number(row.dataset.row))"))
+    assert shown == set(range(70))
+
+
+def test_the_page_of_replay_opens_from_the_disk_and_fits_a_phone(page: Any, root: Path, tmp_path: Path) -> None:
+    loader = make_loader(root, ["bridge", "rt1"], batch_size=8, seed=1)
+    step, rows = bad_step(root)
+    batch, refs = loader.batch_at(step), loader.describe(step)
+    path = write_page(tmp_path, "step", batch, refs, title=f"step {step}", faults={rows[0]: ["NaN in action"]})
+    page.set_viewport_size({"width": 420, "height": 900})
+    page.goto(f"file://{path}")
+    expect(page.locator(".batch-row")).to_have_count(8)
+    expect(page.locator(".batch-row.bad")).to_contain_text("NaN in action")
+    page.wait_for_function("[...document.images].every(image => image.naturalWidth == 64)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420
 
 
 def test_a_run_of_another_root_leads_to_the_same_episodes_here_or_nowhere(

@@ -122,7 +122,7 @@ def test_cameras_and_dimensions_are_named() -> None:
     }
     page = rows_html(acting(np.ones((1, 5, 2))), refs_of(1, frame_steps=(0, 5)), **names)
     assert "<figcaption>0 wrist</figcaption>" in page and "<figcaption>5 wrist</figcaption>" in page
-    assert "<figcaption>gripper 1</figcaption>" in page
+    assert "<figcaption title='gripper'><span>gripper</span> 1</figcaption>" in page
 
 
 def test_the_file_refers_to_nothing_else(tmp_path: Path) -> None:
