@@ -299,7 +299,7 @@ def test_a_split_is_not_added_with_another_registry_entry(
     code = main([*command, "--episodes", "train"])
     result = Result(code, *capsys.readouterr())
     assert code == EXIT_USAGE
-    assert "(state differ)" in result.error()
+    assert "(other state)" in result.error()
     assert "pairstream reindex" in result.error()
     assert tree(tmp_path) == before
 
