@@ -282,7 +282,10 @@ def test_a_changed_registry_entry_is_told_with_the_command_that_applies_it(
     config = five_shards.registry(control_frequency=10)
     assert main(command) == 0
     message = capsys.readouterr().err
-    assert f"warning: {output / FOLDER} was converted with another registry entry of demo (other control_frequency" in message
+    assert (
+        f"warning: {output / FOLDER} was converted with another registry entry of demo (other control_frequency"
+        in message
+    )
     assert f"`pairstream reindex {output} --datasets demo --config {config}`" in message
     assert tree(output) == tree(complete)
 

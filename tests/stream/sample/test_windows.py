@@ -80,7 +80,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"frames": (0, "0.6s")}, r"seconds need a fixed rate, which these datasets do not have: \w+, \w+"),
     (
         {"frames": (0, 500)},
-        r"language_table: split .* has 4 episodes, but the window takes 501 steps, and the longest episode has 14 .edges='repeat' takes all.; "
+        r"language_table: split .* has 4 episodes, but the window takes 501 steps, and the longest episode has 14 "
+        r".edges='repeat' takes all.; "
         r".*bridge: .* has 10 .*; .*; and 24 more\. Change split, window",
     ),
     ({"frames": ()}, "expected a list of 1 to 1024"),
