@@ -130,7 +130,7 @@ def test_a_path_to_arrays_of_no_preset_is_drafted_and_its_lines_count_without_th
     shown = capsys.readouterr().out
     (tmp_path / "own.yaml").write_text(shown)
     assert main([*options, "--offset", "1"]) == 0
-    assert "warning: own: the entry names no action, so batches have none; declare `action`" in capsys.readouterr().err
+    assert "warning: own: the entry names no action and no state, so batches have none;" in capsys.readouterr().err
     for vector in ("action", "state"):
         shown = shown.replace(f"# {vector}:", f"{vector}:")
     shown = shown.replace("    cameras:", '    layout: {language: {path: "@task"}}\n    cameras:')

@@ -110,9 +110,10 @@ def test_diffusion_policy_cuts_episodes_at_their_ends_and_rounds_float_pictures(
     assert converted.manifest.spec["action"][0]["path"] == "action"
 
 
-def test_umi_reads_chunks_of_jpeg_xl_in_a_zip(tmp_path: Path) -> None:
+def test_umi_reads_chunks_of_jpeg_xl_in_a_zip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = files.write_umi(tmp_path / "cup.zarr.zip")
     assert convert(f"umi:{tmp_path / 'cup.zarr.zip'}", tmp_path / "out") == 0
+    assert "names no action" not in capsys.readouterr().err  # poses of the state are its actions
     assert_equal(episodes(opened(tmp_path / "out", "cup")), written)
 
 
