@@ -1,6 +1,6 @@
-"""``pairstream draft KIND:PLACE``: print the registry entry that a dataset makes of itself, to be corrected.
+"""``pairstream draft KIND:PLACE``: print the registry entry that the files of a dataset declare, to be corrected.
 
-It has all that the data say, with comments where a person has to decide. Check it with ``convert.run --dry-run``.
+Comments mark what a person has to decide. Check it with ``convert.run --dry-run``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import yaml
 
 from convert.chosen_features import notation
 from convert.command import print_result
-from convert.errors import SourceError
+from convert.errors import SourceError, UnknownLayoutError
 from convert.registry.registry import Registry
 from convert.source.describe import valid_name
 from convert.source.features import Feature
@@ -44,20 +44,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = Parser(
         prog="pairstream draft",
-        description="Print what a dataset says of itself as YAML for --config, with comments where you have to decide.",
+        description="Print what the files of a dataset declare as YAML, with comments where you have to decide.",
         epilog="example:\n  pairstream draft lerobot:/data/mine > mine.yaml\n"
-        "  python -m convert.run --config mine.yaml --datasets mine.yaml --output data/mine --dry-run",
+        "  pairstream convert --datasets mine.yaml --output data/mine --dry-run",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("dataset", metavar="KIND:PLACE", help="see docs/own-data.md; a path is enough where it tells")
+    parser.add_argument(
+        "dataset", metavar="KIND:PLACE", help="see docs/own-data.md; a path is enough where its content shows the kind"
+    )
     parser.add_argument("--source", action="append", default=[], help="as in convert.run")
     parser.add_argument("--json", action="store_true", help="print the entry as JSON, without comments")
     parsed = parser.parse_args(arguments)
 
     def work() -> int:
         source_roots = [location if is_remote(location) else os.path.abspath(location) for location in parsed.source]
-        source_kind, location = split_source(parsed.dataset)
+        try:
+            source_kind, location = split_source(parsed.dataset)
+        except UnknownLayoutError:  # what a draft is for
+            source_kind, location = "arrays", os.path.abspath(parsed.dataset)
         source_text, entry_name = f"{source_kind}:{location}", dataset_name(source_kind, location)
         layout = suggest_layout(source_text, source_roots)
         source = find_source(source_text, source_roots, layout)
@@ -79,8 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _lines(entry_name: str, yaml_entry: Mapping[str, Any], source: Source) -> Iterator[str]:
     """Yield the lines of a YAML file."""
-    yield f"# What {yaml_entry['source']} says of itself; correct it, then:"
-    yield f"#   python -m convert.run --config THIS.yaml --datasets {entry_name} --output DIR --dry-run"
+    yield f"# Draft from {yaml_entry['source']}. Correct it, take # away where a line fits, then:"
+    yield "#   pairstream convert --datasets THIS.yaml --output DIR --dry-run"
     for remark in source.remarks:
         yield f"# {remark}"
     yield "datasets:"
@@ -108,7 +113,7 @@ def _lines(entry_name: str, yaml_entry: Mapping[str, Any], source: Source) -> It
     if instruction := yaml_entry.get("instruction"):
         yield f"    instruction: {_flow(instruction)}"
     else:
-        yield f"    # instruction: {{path: NAME}}; texts are {_few(source, are_texts=True)}"
+        yield f"    # instruction: {{path: NAME}}  # texts: {_few(source, are_texts=True)}"
     for vector in ("action", "state"):
         if yaml_entry.get(vector):
             yield from (f"    # {line}" for line in (_MEANING if vector == "action" else ()))
@@ -118,7 +123,7 @@ def _lines(entry_name: str, yaml_entry: Mapping[str, Any], source: Source) -> It
                 yield f"      - {_flow({**part, **missing_fields})}"
         else:
             proposed = _proposed(vector, source)
-            yield f"    # {vector}: [{proposed}]; numbers are {_few(source, are_texts=False)}"
+            yield f"    # {vector}: [{proposed}]  # numbers: {_few(source, are_texts=False)}"
     remaining_names = ("quirks", "leave_out", "spaces", "success_path")
     if remaining := {name: value for name, value in yaml_entry.items() if name in remaining_names}:
         yield from (f"    {line}" for line in yaml.safe_dump(remaining, sort_keys=False).splitlines())

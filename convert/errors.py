@@ -25,6 +25,10 @@ class ConfigError(UsageError, ValueError):
     """A configuration that cannot be used; the message names the file and the field."""
 
 
+class UnknownLayoutError(ConfigError):
+    """Files of arrays that match no preset, so that only a layout can describe them."""
+
+
 class SourceError(UsageError):
     """A source that is missing, incomplete, or not a dataset of the expected kind."""
 

@@ -109,8 +109,8 @@ def _fetch(options: argparse.Namespace) -> None:
         print(json.dumps(summary, indent=1))
         return
     for dataset in summary["datasets"]:
-        present = f"{dataset['shards_here']:,} of {dataset['shards']:,} here"
-        print(f"{dataset['dataset']} {dataset['version']}: {dataset['shards_needed']:,} shards needed, {present}")
+        needed = f"{dataset['shards_needed']:,} of {dataset['shards']:,} shards needed"
+        print(f"{dataset['dataset']} {dataset['version']}: {needed}, {dataset['shards_here']:,} here")
     if summary["tables_damaged"] or summary["shards_damaged"]:
         print(f"damaged, and fetched again: {summary['tables_damaged']:,} tables, {summary['shards_damaged']:,} shards")
     fetched_size = human_bytes(summary["bytes_fetched"])

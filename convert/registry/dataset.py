@@ -404,5 +404,5 @@ def reindex_hint(
     except ValidationError:
         changed = ["all"]
     command = f"pairstream reindex {output_root} --datasets {name}{''.join(f' --config {file}' for file in config)}"
-    reason = f"was converted with another registry entry of {name} ({', '.join(changed)} differ)"
+    reason = f"was converted with another registry entry of {name} (other {', '.join(changed)})"
     return f"{reason}; `{command}` brings derived columns and statistics up to date" if changed else None

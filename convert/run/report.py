@@ -82,6 +82,10 @@ def describe_content(manifest: Manifest) -> Iterator[str]:
         listed_counts = " and ".join(f"{num_episodes:,} in the {vector}" for vector, num_episodes in counts.items())
         subject = f"{manifest.dataset}: of {manifest.episodes:,} episodes"
         yield f"{subject}, NaN or infinity: {listed_counts}; see docs/debugging.md"
+    # Not where only the action is missing: poses of the state may be the actions, as in UMI.
+    if not any(manifest.spec.get(field_name) for field_name in ("action", "state", "spaces")):
+        remedy = "declare them in its YAML entry, then run `pairstream reindex`"
+        yield f"{manifest.dataset}: the entry names no action and no state, so batches have none; {remedy}"
     declared, instruction = manifest.spec.get("instruction"), manifest.instruction
     # A dataset of one task has one sentence for all; one word is rather a flag, such as "valid".
     if not declared or not declared.get("informative", True) or instruction is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pairstream.info.overview import describe
+from pairstream.info.overview import describe, human_duration
 from stream.format.catalog import Dataset
 from stream.format.frame import StoredCamera
 
@@ -60,15 +60,3 @@ def codec_text(cameras: Sequence[StoredCamera]) -> str:
     if len(set(codecs.values())) == 1:
         return next(iter(codecs.values()))
     return ", ".join(f"{camera_name} {codec}" for camera_name, codec in codecs.items())
-
-
-def human_duration(hours: float) -> str:
-    """Return a duration in the unit that suits it.
-
-    >>> human_duration(1234.5), human_duration(0.26), human_duration(0.0058)
-    ('1,234 h', '16 min', '21 s')
-    """
-    seconds = round(3600 * hours)
-    if seconds < 100:
-        return f"{seconds} s"
-    return f"{seconds / 60:,.0f} min" if seconds < 6000 else f"{hours:,.0f} h"

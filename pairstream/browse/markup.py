@@ -9,7 +9,8 @@ from typing import Any
 
 from pairstream.browse.browsed_root import dataset_url
 from pairstream.browse.doctor import Finding, FindingExample
-from pairstream.browse.facts import Facts, human_duration
+from pairstream.browse.facts import Facts
+from pairstream.info.overview import human_duration
 from stream.base.progress import human_bytes
 
 STYLE = Path(__file__).with_name("style.css").read_text("utf-8")

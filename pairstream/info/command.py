@@ -11,7 +11,16 @@ from typing import Any
 from rich.table import Table
 
 from pairstream.command import command_parser, plain_table, print_table
-from pairstream.info.overview import Kept, Overview, apply_filters, describe, list_episodes, open_root, parse_value
+from pairstream.info.overview import (
+    Kept,
+    Overview,
+    apply_filters,
+    describe,
+    human_duration,
+    list_episodes,
+    open_root,
+    parse_value,
+)
 from stream.base.arguments import add_cache, run_command
 from stream.base.errors import ArgumentError, FormatError
 from stream.base.progress import human_bytes
@@ -102,13 +111,13 @@ def _print(options: argparse.Namespace) -> None:
 def _table(datasets: Sequence[Mapping[str, Any]]) -> Table:
     table = plain_table()
     filtered = [f"kept {name}" for name in _KEPT] if any("kept" in dataset for dataset in datasets) else []
-    number_columns = ["episodes", "hours", "samples", "size", "rate", *filtered]
+    number_columns = ["episodes", "length", "samples", "size", "rate", *filtered]
     for name in ["dataset", "version", "layout", *number_columns, "robot", "splits", "cameras"]:
         table.add_column(name, justify="right" if name in number_columns else "left", no_wrap=name != "cameras")
     for dataset in datasets:
-        hours = "-" if dataset["hours"] is None else f"{dataset['hours']:,.2f}"
+        length = "-" if dataset["hours"] is None else human_duration(dataset["hours"])
         rate = "-" if dataset["rate"] is None else f"{dataset['rate']:g} Hz"
-        numbers = [f"{dataset['episodes']:,}", hours, f"{dataset['samples']:,}", human_bytes(dataset["bytes"]), rate]
+        numbers = [f"{dataset['episodes']:,}", length, f"{dataset['samples']:,}", human_bytes(dataset["bytes"]), rate]
         if filtered:
             numbers += [f"{dataset['kept'][name]:,}" if dataset["kept"] else "-" for name in _KEPT]
         splits = ", ".join(f"{name} {count:,}" for name, count in dataset["splits"].items())
@@ -122,10 +131,10 @@ def _table(datasets: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _totals(datasets: Sequence[Mapping[str, Any]]) -> str:
-    hours = sum(dataset["hours"] or 0 for dataset in datasets)
+    length = human_duration(sum(dataset["hours"] or 0 for dataset in datasets))
     keys = ("episodes", "samples", "bytes")
     episodes, samples, num_bytes = (sum(dataset[key] for dataset in datasets) for key in keys)
-    counts = f"{len(datasets):,} dataset{'s' if len(datasets) != 1 else ''}, {episodes:,} episodes, {hours:,.2f} hours"
+    counts = f"{len(datasets):,} dataset{'s' if len(datasets) != 1 else ''}, {episodes:,} episodes, {length}"
     return f"{counts}, {samples:,} samples, {human_bytes(num_bytes)}"
 
 

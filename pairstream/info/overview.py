@@ -157,3 +157,15 @@ def parse_value(value_text: str) -> Any:
         return json.loads(value_text)
     except ValueError:
         return value_text
+
+
+def human_duration(hours: float) -> str:
+    """Return a duration in the unit that suits it.
+
+    >>> human_duration(1234.5), human_duration(0.26), human_duration(0.0058)
+    ('1,234 h', '16 min', '21 s')
+    """
+    seconds = round(3600 * hours)
+    if seconds < 100:
+        return f"{seconds} s"
+    return f"{seconds / 60:,.0f} min" if seconds < 6000 else f"{hours:,.0f} h"

@@ -243,10 +243,10 @@ def _ranges(member: OpenMember) -> list[EpisodeRange]:
         fetched = set(dataset.fetched.shards)
         missing = [stem for episodes in ranges for stem in touched_shards(episodes, dataset) if stem not in fetched]
         if missing:
+            shards = missing[0] if len(missing) == 1 else f"{missing[0]} and {len(missing) - 1:,} more shards"
             raise ArgumentError(
-                f"dataset {dataset.name}: split {member.entry.split!r} needs {len(missing):,} shards that were not "
-                f"fetched, such as {missing[0]}; bring them from {dataset.fetched.source} with "
-                "`pairstream fetch` and this mixture and split"
+                f"dataset {dataset.name}: split {member.entry.split!r} needs {shards}, not fetched yet; fetch from "
+                f"{dataset.fetched.source} with `pairstream fetch` and this mixture and split"
             )
     return [episodes for episodes in ranges if episodes.stop > episodes.start]
 
@@ -281,7 +281,9 @@ def _why_empty(member: OpenMember, sample_runs: Sequence[SampleRun], left_out: M
         return f"{context} leaves no episode; splits converted: {available}"
     if set(left_out) == {"window"}:
         num_steps, longest = sum(member.margins) + 1, max(run.longest for run in sample_runs)
-        reason = f"the window takes {num_steps:,} steps, and the longest episode has {longest:,}"
+        reason = (
+            f"the window takes {num_steps:,} steps, and the longest episode has {longest:,} (edges='repeat' takes all)"
+        )
     elif set(left_out) <= {"window", "actions"} and left_out:
         reason = f"none has the {sum(member.action_margins) + 1:,} steps that its actions take"
     elif left_out:

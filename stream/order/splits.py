@@ -120,6 +120,8 @@ def _resolve_term(term: str, shard_lengths: Mapping[str, Sequence[int]]) -> list
         available = ", ".join(map(_quote, shard_lengths)) or "none"
         nearest_name = near_split(split_name, shard_lengths)
         hint = f"; did you mean {_quote(nearest_name)}?" if nearest_name else ""
+        if not nearest_name and split_name.lower() in _HELD_OUT and "train" in shard_lengths:
+            hint = "; hold out a part of one: train on 'train[:90%]', validate on 'train[90%:]'"
         raise SplitError(f"no split {_quote(split_name)}, there are {available}{hint}")
     lengths = [int(length) for length in shard_lengths[split_name]]
     return [EpisodeRange(split_name, *(_resolve_slice(selector, lengths) if selector else (0, sum(lengths))))]

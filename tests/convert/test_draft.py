@@ -14,6 +14,7 @@ from convert.errors import EXIT_USAGE
 from convert.registry.registry import load_registry
 from convert.run.command import main
 from convert.source.kinds import find_source
+from stream import make_loader
 from tests.fixtures.datasets.lerobot_dataset import DATA
 from tests.fixtures.datasets.own_files import write_files
 from tests.fixtures.datasets.rlds_dataset import demo_episode, write_dataset
@@ -111,6 +112,30 @@ def test_attributes_are_listed_and_an_action_is_proposed_by_its_name(tmp_path: P
         file.attrs["robot"] = "arm"
     assert draft([f"arrays:{tmp_path / 'a.hdf5'}"]) == 0
     shown = capsys.readouterr().out
-    assert "# attributes of the file: @robot = arm" in shown
+    assert "# attributes of the file: /@robot = arm" in shown
     assert "# attributes of demo_0: @task = fold the towel" in shown
-    assert "# action: [{path: joint_cmd, dims: 7}]; numbers are" in shown
+    assert 'add `layout: {language: {path: "@task"}}`' in shown
+    assert "# action: [{path: joint_cmd, dims: 7}]  # numbers: " in shown
+
+
+def test_a_path_to_arrays_of_no_preset_is_drafted_and_its_lines_count_without_their_hash(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    with h5py.File(tmp_path / "own.hdf5", "w") as file:
+        file["front"] = np.zeros((9, 16, 16, 3), np.uint8)
+        file["cmd"], file["joints"] = np.ones((9, 7)), np.ones((9, 6))
+        file.attrs["task"] = "fold the towel"
+    options = ["--datasets", str(tmp_path / "own.yaml"), "--output", str(tmp_path / "out"), "--num-workers", "1"]
+    assert draft([str(tmp_path / "own.hdf5")]) == 0
+    shown = capsys.readouterr().out
+    (tmp_path / "own.yaml").write_text(shown)
+    assert main([*options, "--offset", "1"]) == 0
+    assert "warning: own: the entry names no action and no state, so batches have none;" in capsys.readouterr().err
+    for vector in ("action", "state"):
+        shown = shown.replace(f"# {vector}:", f"{vector}:")
+    shown = shown.replace("    cameras:", '    layout: {language: {path: "@task"}}\n    cameras:')
+    (tmp_path / "own.yaml").write_text(shown)
+    assert main([*options, "--offset", "1", "--overwrite"]) == 0
+    assert "warning" not in capsys.readouterr().err
+    batch = make_loader(tmp_path / "out", "own", batch_size=2).batch_at(0)
+    assert (batch["action"].shape[-1], batch["state"].shape[-1], batch["language"][0]) == (7, 6, "fold the towel")

@@ -27,6 +27,7 @@ pytestmark = [
 ]
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "docs", "examples")
 PACKAGES = ("stream", "pairstream", "convert")
+FIRST_RESULTS = 3
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +76,38 @@ def test_search_finds_pages_and_asks_no_other_server(address: str, page: Any, wo
     links = [link.get_attribute("href") for link in page.locator("a.md-search-result__link").all()]
     assert any(f"docs/{name}.html" in link for link in links)
     assert [url for url in requests if not url.startswith((address, "data:", "blob:"))] == []
+
+
+TASKS = {
+    "check converted dataset": "convert",
+    "held-out split": "train",
+    "mixture weights": "mixtures",
+    "delta actions": "actions",
+    "denormalize robot": "train",
+    "loss is NaN": "debugging",
+    "resume workers": "train",
+    "prove same batches": "debugging",
+    "my own hdf5": "own-data",
+    "export lerobot": "lerobot",
+    "world model clips": "world-model",
+    "advantage": "labels",
+    "s3": "object-stores",
+    "download part": "object-stores",
+    "getting started": "tutorial",
+}
+
+
+def test_the_words_of_a_newcomer_lead_to_the_page_of_the_task(address: str, page: Any) -> None:
+    page.set_viewport_size({"width": 1400, "height": 900})
+    missed = []
+    for words, name in TASKS.items():
+        page.goto(f"{address}/index.html?q={words}")
+        page.wait_for_selector(".md-search-result__item")
+        results = page.locator(".md-search-result__item > a").all()[:FIRST_RESULTS]
+        links = [link.get_attribute("href") for link in results]
+        if not any(f"docs/{name}.html" in link for link in links):
+            missed.append((words, links))
+    assert missed == []
 
 
 def test_no_page_is_wider_than_a_phone(site: Path, page: Any) -> None:

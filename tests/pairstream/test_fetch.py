@@ -123,7 +123,7 @@ def test_a_fetched_root_gives_the_batches_and_states_of_the_whole_one(
     assert fetch(bucket, local, split="train[20%:50%]") == 0
     assert shards(local) == [f"train-{index:05d}-of-00008" for index in (1, 2, 3)]
     assert indexes(local) == ["train"]
-    assert "demo 1.0.0: 3 shards needed, 3 of 10 here\n6 files fetched" in capsys.readouterr().out
+    assert "demo 1.0.0: 3 of 10 shards needed, 3 here\n6 files fetched" in capsys.readouterr().out
     split = "train[20%:50%]"
     assert digests(local, split) == digests(root, split)
     options: dict[str, Any] = {"split": split, "batch_size": 4, "num_workers": 1}
@@ -152,8 +152,8 @@ def test_a_split_and_an_episode_that_were_not_fetched_are_refused(root: Path, lo
     with pytest.raises(ArgumentError) as caught:
         make_loader(local, "demo", split="train[:6]", batch_size=4)
     assert str(caught.value) == (
-        "dataset demo: split 'train[:6]' needs 1 shards that were not fetched, such as train-00002-of-00008; "
-        f"bring them from {root} with `pairstream fetch` and this mixture and split"
+        "dataset demo: split 'train[:6]' needs train-00002-of-00008, not fetched yet; "
+        f"fetch from {root} with `pairstream fetch` and this mixture and split"
     )
     loader = make_loader(local, "demo", split="train[:4]", batch_size=4)
     assert len(loader.episode("demo", 0).frames)

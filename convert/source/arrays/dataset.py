@@ -210,15 +210,20 @@ def _count_steps(
 
 
 def _attributes(store: Store, group: str) -> Iterator[str]:
-    """Yield a line about the attributes of the file, and one for each group on the path of ``group``, shortened."""
+    """Yield the attributes of the file and of each group on the path of ``group``, named as a layout takes them."""
     parts = group.split("/") if group else []
+    example = ""
     for path in ["", *("/".join(parts[: depth + 1]) for depth in range(len(parts)))]:
-        listed = []
-        for name, value in store.attributes(path).items():
-            text = " ".join(str(text_of(value)).split())
-            listed.append(f"@{name} = {text[:60]}{'...' * (len(text) > 60)}")
-        if listed:
+        prefix = "" if path == group else f"/{path}"
+        texts = {
+            f"{prefix}@{name}": " ".join(str(text_of(value)).split()) for name, value in store.attributes(path).items()
+        }
+        if texts:
+            listed = [f"{name} = {text[:60]}{'...' * (len(text) > 60)}" for name, text in texts.items()]
             yield f"attributes of {path or 'the file'}: {', '.join(listed)}"
+            example = max(texts, key=lambda name: len(texts[name]))
+    if example:
+        yield f'for an instruction from an attribute, add `layout: {{language: {{path: "{example}"}}}}` to the entry'
 
 
 def _find_misfit(name: str, info: ArrayInfo, num_rows: int, is_encoded: bool) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from convert.errors import ConfigError, DamagedEpisode
+from convert.errors import ConfigError, DamagedEpisode, UnknownLayoutError
 from convert.source.arrays.layout import Layout
 from convert.source.arrays.opening import open_store
 from convert.source.arrays.store import STORES, Store, is_hdf5, is_zarr
@@ -55,7 +55,8 @@ def recognise_arrays(path: Path) -> str | None:
     """Return the preset of a file or of the files of a folder, None if it holds neither HDF5 nor Zarr.
 
     Raises:
-        ConfigError: It holds them, but matches no preset or several.
+        UnknownLayoutError: It holds them, but matches no preset.
+        ConfigError: It matches several presets, or is damaged.
     """
     files = [path]
     if not is_hdf5(path) and not is_zarr(path):
@@ -73,9 +74,11 @@ def recognise_arrays(path: Path) -> str | None:
     if len(matches) == 1:
         return matches[0]
     format_name = "HDF5" if is_hdf5(first_file) else "Zarr"
-    description = f"it may be {' or '.join(matches)}" if matches else f"it is none of {', '.join(preset_names())}"
     advice = f"write KIND:{path}, or describe it in YAML: `pairstream draft arrays:{path}` prints a beginning"
-    raise ConfigError(f"{path}: holds {format_name}, and {description}; {advice}")
+    if matches:
+        raise ConfigError(f"{path}: holds {format_name}, and it may be {' or '.join(matches)}; {advice}")
+    available = f"the layout of none of {', '.join(preset_names())}"
+    raise UnknownLayoutError(f"{path}: holds {format_name} in {available}; {advice}")
 
 
 def matching_presets(store: Store) -> list[str]:

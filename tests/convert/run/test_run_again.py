@@ -282,7 +282,10 @@ def test_a_changed_registry_entry_is_told_with_the_command_that_applies_it(
     config = five_shards.registry(control_frequency=10)
     assert main(command) == 0
     message = capsys.readouterr().err
-    assert f"warning: {output / FOLDER} was converted with another registry entry of demo (control_frequency" in message
+    assert (
+        f"warning: {output / FOLDER} was converted with another registry entry of demo (other control_frequency"
+        in message
+    )
     assert f"`pairstream reindex {output} --datasets demo --config {config}`" in message
     assert tree(output) == tree(complete)
 
@@ -299,7 +302,7 @@ def test_a_split_is_not_added_with_another_registry_entry(
     code = main([*command, "--episodes", "train"])
     result = Result(code, *capsys.readouterr())
     assert code == EXIT_USAGE
-    assert "(state differ)" in result.error()
+    assert "(other state)" in result.error()
     assert "pairstream reindex" in result.error()
     assert tree(tmp_path) == before
 

@@ -148,7 +148,7 @@ def test_a_registry_entry_that_has_changed_since_is_a_note_that_names_the_comman
     report = verify(root)
     (finding,) = report.findings
     note = finding.examples[0].text
-    assert report.ok and "(control_frequency, quirks differ)" in note
+    assert report.ok and "(other control_frequency, quirks)" in note
     assert f"`pairstream reindex {root} --datasets {DATASET}`" in note
     assert note in report.to_text()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -53,10 +54,10 @@ def test_a_root_is_described_from_its_manifests(oxe_root: Path, printed: Printed
 def test_people_read_a_table_with_totals(frames_root: Path, printed: Printed) -> None:
     lines = printed(frames_root, "--datasets", "bridge,viola").splitlines()
     assert lines[0].split() == [
-        *("dataset", "version", "layout", "episodes", "hours", "samples", "size", "rate", "robot", "splits", "cameras")
+        *("dataset", "version", "layout", "episodes", "length", "samples", "size", "rate", "robot", "splits", "cameras")
     ]
     assert [line.split()[0] for line in lines[1:3]] == ["bridge", "viola"]
-    assert lines[-1].startswith("2 datasets, ")
+    assert re.fullmatch(r"2 datasets, \d+ episodes, [1-9]\d* (s|min), \d+ samples, .*B", lines[-1])
 
 
 def test_filters_count_what_a_loader_keeps_and_write_its_episodes(

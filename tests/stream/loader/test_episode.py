@@ -84,6 +84,23 @@ def test_what_is_not_there_is_refused(root: Path, name: str, number: Any, split:
         loader_of(root).episode(name, number, split=split)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"action": Vector(2, relative_to="first")},
+        {"action": Vector(2, slots=8), "state": Vector(slots=8)},
+        {"language": ("language", "source_file")},
+    ],
+    ids=["relative", "slots", "texts"],
+)
+def test_vectors_and_texts_of_batches_change_no_episode(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    write_dataset(tmp_path, "arm", LENGTHS, action=("target", "target", "flag"))
+    episode = make_loader(tmp_path, "arm", batch_size=2, split="train", **arguments).episode("arm", 2)
+    expected = loader_of(tmp_path, names=("arm",)).episode("arm", 2)
+    assert episode.table.equals(expected.table)
+    np.testing.assert_array_equal(episode.frames, expected.frames)
+
+
 @pytest.mark.parametrize("damage", ["a flipped byte", "cut", "gone"])
 def test_a_damaged_record_is_an_error_that_names_it(tmp_path: Path, damage: str) -> None:
     folder = write_dataset(tmp_path, "arm", LENGTHS)

@@ -190,6 +190,12 @@ def test_a_split_that_no_term_can_name_is_refused_and_so_is_all(name: str) -> No
     assert resolve_split("train[:1]", {"train": [5], name: [5]}) == [EpisodeRange("train", 0, 1)]
 
 
+@pytest.mark.parametrize("name", ["val", "validation", "eval"])
+def test_a_dataset_without_held_out_split_is_an_error_that_names_slices(name: str) -> None:
+    with pytest.raises(SplitError, match=r"there are 'train', 'test'; .*'train\[:90%\]', validate on 'train\[90%:\]'$"):
+        resolve_split(name, {"train": [5], "test": [5]})
+
+
 def test_a_dataset_without_splits_is_refused() -> None:
     for expression in ("train", "all", "train[:1]"):
         with pytest.raises(SplitError, match=r"there are none|has no splits"):

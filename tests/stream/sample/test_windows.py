@@ -80,8 +80,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"frames": (0, "0.6s")}, r"seconds need a fixed rate, which these datasets do not have: \w+, \w+"),
     (
         {"frames": (0, 500)},
-        r"language_table: split .* has 4 episodes, but the window takes 501 steps, and the longest episode has 14; "
-        r".*bridge: .* has 10; .*; and 24 more\. Change split, window",
+        r"language_table: split .* has 4 episodes, but the window takes 501 steps, and the longest episode has 14 "
+        r".edges='repeat' takes all.; "
+        r".*bridge: .* has 10 .*; .*; and 24 more\. Change split, window",
     ),
     ({"frames": ()}, "expected a list of 1 to 1024"),
     ({"frames": ("5..1",)}, r"expected a range A\.\.B with A <= B"),

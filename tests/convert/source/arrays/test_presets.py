@@ -110,9 +110,10 @@ def test_diffusion_policy_cuts_episodes_at_their_ends_and_rounds_float_pictures(
     assert converted.manifest.spec["action"][0]["path"] == "action"
 
 
-def test_umi_reads_chunks_of_jpeg_xl_in_a_zip(tmp_path: Path) -> None:
+def test_umi_reads_chunks_of_jpeg_xl_in_a_zip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = files.write_umi(tmp_path / "cup.zarr.zip")
     assert convert(f"umi:{tmp_path / 'cup.zarr.zip'}", tmp_path / "out") == 0
+    assert "names no action" not in capsys.readouterr().err  # poses of the state are its actions
     assert_equal(episodes(opened(tmp_path / "out", "cup")), written)
 
 
@@ -151,7 +152,7 @@ def test_a_plain_path_is_recognised_by_the_marks_of_a_format(tmp_path: Path) -> 
 def test_hdf5_of_no_preset_is_told_as_that_with_the_command_that_describes_it(tmp_path: Path) -> None:
     with files.h5py.File(tmp_path / "own.hdf5", "w") as file:
         file["x"] = np.zeros((3, 2))
-    with pytest.raises(ConfigError, match=r"own.hdf5: holds HDF5, and it is none of aloha, .*draft arrays:/"):
+    with pytest.raises(ConfigError, match=r"own.hdf5: holds HDF5 in the layout of none of aloha, .*draft arrays:/"):
         recognise(str(tmp_path / "own.hdf5"))
     (tmp_path / "broken.hdf5").write_bytes((tmp_path / "own.hdf5").read_bytes()[:600])
     with pytest.raises(ConfigError, match=r"broken.hdf5: looks like a file of arrays, but cannot be read .*truncated"):
