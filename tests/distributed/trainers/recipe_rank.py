@@ -40,7 +40,7 @@ def main(task: dict[str, Any]) -> None:
         variables = {name: os.environ[name] for name in (TASK, "OMP_NUM_THREADS")}
         variables["PYTHONPATH"] = str(REPOSITORY)
         hook = "tests.distributed.trainers.recipe_rank.watch_ray"
-        ray.init(num_cpus=2, runtime_env={"env_vars": variables, "worker_process_setup_hook": hook})
+        ray.init("local", num_cpus=2, runtime_env={"env_vars": variables, "worker_process_setup_hook": hook})
     watch(task)
     importlib.import_module(task["recipe"]).main(arguments)
 

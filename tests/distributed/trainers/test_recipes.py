@@ -56,7 +56,7 @@ RECIPES = {
         runs=[([0, 1], ["--devices", "2"]), ([0], ["--devices", "1"]), ([0, 1], ["--devices", "2"])],
     ),
     "ray_train": Recipe(
-        ["torch", "ray"],
+        ["torch", "ray", "pandas"],
         launcher="ray",
         runs=[([0, 1], ["--workers", "2"]), ([0], ["--workers", "1"]), ([0, 1], ["--workers", "2"])],
     ),
