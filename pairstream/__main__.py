@@ -28,6 +28,9 @@ COMMANDS = {
 }
 """Module with the function ``main`` of each command, and the purpose of the command."""
 
+_OTHER_WORDS = {"repair": "verify", "check": "verify", "validate": "verify", "visualize": "browse", "download": "fetch"}
+"""Words of other tools for our commands. By spelling alone, ``repair`` would be taken for ``replay``."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
@@ -40,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     command, *options = words
     if command not in COMMANDS:
-        print(f"error: no command {command!r}; {closest(command, COMMANDS, noun='commands')}", file=sys.stderr)
+        hint = closest(_OTHER_WORDS.get(command, command), COMMANDS, noun="commands")
+        print(f"error: no command {command!r}; {hint}", file=sys.stderr)
         return EXIT_USAGE
     sys.argv = [f"pairstream {command}", *options]
     run_program(COMMANDS[command][0])

@@ -72,7 +72,7 @@ examples:
 def build_parser(command: Command = "convert") -> Parser:
     """Return the parser of our own options of a subcommand."""
     parser = Parser(
-        prog="python -m convert.run" if command == "convert" else f"pairstream convert {command}",
+        prog="pairstream convert" if command == "convert" else f"pairstream convert {command}",
         description=_DESCRIPTIONS[command],
         epilog=_EPILOGS[command],
         formatter_class=argparse.RawDescriptionHelpFormatter,

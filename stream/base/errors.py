@@ -88,7 +88,7 @@ class RecordError(StreamError, RuntimeError):
     def __str__(self) -> str:
         step = f"step {self.step}, " if self.step >= 0 else ""
         episode = f", episode {self.episode}" if self.episode >= 0 else ""
-        remedy = "check it with `pairstream verify`, or load with on_error='replace'"
+        remedy = "check it with `pairstream verify`, which says how to repair it, or load with on_error='replace'"
         record = f"dataset {self.dataset}, split {self.split}, shard {self.shard}, record {self.record}{episode}"
         return f"{step}sample {self.sample}: {record}: {self.reason}; {remedy}"
 

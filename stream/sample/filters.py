@@ -219,7 +219,7 @@ def _conditions(conditions: Any) -> list[list[Any]]:
 def _condition(condition: Any) -> list[Any]:
     context = f"where: {condition!r:.100}"
     if not isinstance(condition, list | tuple) or len(condition) not in (2, 3):
-        raise ArgumentError(f"{context}; expected (column, operator, value)")
+        raise ArgumentError(f"{context}; expected (column, operator, value); where is a list of them")
     column, how, *values = condition
     if not values and how != IS_FINITE:
         raise ArgumentError(f"{context}; expected (column, operator, value)")

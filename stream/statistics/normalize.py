@@ -119,7 +119,8 @@ class Normalize:
         choices = (*choices, ("tails", tails, get_args(Tails)))  # type: ignore[assignment]
         for argument, value, available in choices:
             if not isinstance(value, str) or value not in available:
-                raise ArgumentError(f"{argument}={value!r:.100}; expected one of {', '.join(available)}")
+                hint = "; quantiles are 'q01_q99'" if "quantile" in str(value) else ""
+                raise ArgumentError(f"{argument}={value!r:.100}; expected one of {', '.join(available)}{hint}")
         if keys is not None and (not _is_texts(keys) or not set(keys) <= set(VECTORS)):
             raise ArgumentError(f"keys={keys!r:.100}; expected a list of 'action', 'state' or both")
         if leave is not None and not _is_texts(leave):

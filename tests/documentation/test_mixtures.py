@@ -31,6 +31,13 @@ def test_counts_of_what_was_left_out_and_weights_of_samples(oxe_root: Path) -> N
     assert "weight_0" in loader.describe()["bridge"]
 
 
+def test_only_successful_episodes_with_a_word_in_the_instruction(oxe_root: Path) -> None:
+    loader = run_block(block_with(oxe_root, "successes ="), {})["loader"]
+    counts = loader.describe()["droid"]
+    assert 0 < counts["remaining_episodes"] < counts["episodes"]
+    assert all("the" in instruction for instruction in loader.batch_at(0)["language"])
+
+
 def test_mixture_files_of_the_page(oxe_root: Path, tmp_path: Path) -> None:
     members, schedule = blocks("docs/mixtures.md", "yaml")
     (tmp_path / "soup.yaml").write_text(members.replace("contains, drawer", "contains, e"))

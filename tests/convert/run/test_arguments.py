@@ -85,7 +85,7 @@ def test_an_option_of_earlier_versions_is_refused_with_the_form_to_write(
     with pytest.raises(SystemExit) as caught:
         parse_request([*REQUIRED, *arguments.split()])
     assert caught.value.code == EXIT_USAGE
-    assert capsys.readouterr().err == f"error: {OLD_OPTIONS[arguments]}; see python -m convert.run --help\n"
+    assert capsys.readouterr().err == f"error: {OLD_OPTIONS[arguments]}; see pairstream convert --help\n"
 
 
 @pytest.mark.parametrize(

@@ -260,6 +260,7 @@ def test_a_feature_of_the_dataset_goes_before_a_derived_vector_and_behind_the_fo
         (("grip", "is_finite", 1), "is_finite takes True, or False for what is not finite"),
         (("vector", ">", 1), "filter on columns of one number or text, or vectors by is_finite"),
         (("grip", ">"), "expected (column, operator, value)"),
+        ("note", "expected (column, operator, value); where is a list of them"),
         (("robot", "<", 5), "cannot compare texts by < with 5"),
         (("episode_id", "in", [5]), "cannot compare texts by in with"),
         (("step", "==", "five"), "cannot compare int32 by == with 'five'"),

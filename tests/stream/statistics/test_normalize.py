@@ -84,6 +84,7 @@ WRONG: list[tuple[str, Any]] = [
 @pytest.mark.parametrize(
     ("options", "arguments", "message"),
     [
+        ({}, {"method": "quantiles"}, "umi; quantiles are 'q01_q99'"),
         ({}, {"method": "minmax"}, "method='minmax'; expected one of mean_std, q01_q99, min_max"),
         ({}, {"per": "robots"}, "per='robots'; expected one of dataset, robot, control, mixture"),
         ({}, {"leave": "gripper"}, "leave='gripper'; expected a list of names"),
