@@ -226,7 +226,7 @@ def test_fetching_into_the_cache_completes_it(sound: str, cache: Path, expected:
     assert batches(sound, cache) == expected
     sparse = list(cache.rglob("cached/*.arrayrecord"))
     assert sparse
-    with pytest.raises(ArgumentError, match="were not fetched"):
+    with pytest.raises(ArgumentError, match="not fetched yet"):
         make_loader(cache, "demo", **OPTIONS)
     assert fetch([sound, str(cache), "--mixture", "demo"]) == 0
     assert not any(path.exists() for path in sparse)
