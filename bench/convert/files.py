@@ -37,6 +37,7 @@ from convert.plan import Conversion, ConvertConfig, plan_conversion
 from convert.registry.registry import load_registry
 from convert.sample.scene import Scene
 from convert.shard.images import FramePolicy
+from convert.shard.video import usual_scheduling
 from convert.source.kinds import find_source
 from convert.tasks.shard import convert_shard
 from stream.base.arguments import whole_number
@@ -128,7 +129,7 @@ def make_lerobot(folder: Path, options: FilesOptions) -> None:
 def _write_video(path: Path, codec: str, steps: int) -> None:
     encoder, encoder_options = _ENCODERS[codec]
     scene = Scene(np.random.default_rng(2))
-    with av.open(str(path), "w") as container:
+    with usual_scheduling(), av.open(str(path), "w") as container:
         stream: Any = container.add_stream(encoder, rate=_FPS, options=encoder_options)
         stream.width, stream.height, stream.pix_fmt = _WIDTH, _HEIGHT, "yuv420p"
         for step in range(steps):

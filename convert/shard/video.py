@@ -5,11 +5,13 @@ One thread encodes a chunk independently of all others, so its bytes depend only
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -83,6 +85,23 @@ def encode_chunk(frames: Iterable[EncodedFrame | None], policy: FramePolicy) -> 
     return passed_chunk if encoder is None else encoder.finish(len(present_frames)), present_frames
 
 
+@contextlib.contextmanager
+def usual_scheduling() -> Iterator[None]:
+    """Keep the scheduling of this process while an encoder opens.
+
+    Where root runs it, as in many containers, SVT-AV1 makes its own thread and the calling one real-time threads. Until
+    they end, so would be all processes that this one starts, and no other program would get the processor.
+    """
+    policy = os.sched_getscheduler(0) if hasattr(os, "sched_getscheduler") else None
+    yield
+    if policy is not None and policy != os.SCHED_FIFO:
+        for thread in Path("/proc/self/task").iterdir():
+            # A thread may end meanwhile.
+            with contextlib.suppress(OSError):
+                if os.sched_getscheduler(int(thread.name)) == os.SCHED_FIFO:
+                    os.sched_setscheduler(int(thread.name), policy, os.sched_param(0))
+
+
 class _Encoder:
     """An encoder of one chunk of frames of a height and width."""
 
@@ -109,6 +128,8 @@ class _Encoder:
         # BT.601 in the limited range.
         codec_context.colorspace, codec_context.color_range = 5, 1
         codec_context.options = {**_OPTIONS[policy.codec], "crf": str(policy.crf)}
+        with usual_scheduling():
+            codec_context.open()
         self._context = codec_context
         self._last: Any = None
         self._count = 0

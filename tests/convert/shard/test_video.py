@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -134,3 +136,16 @@ def test_ffmpeg_plays_a_chunk_and_knows_its_colours(codec: VideoCodec, chunk: by
     assert stream["nb_read_frames"] == "8"
     assert (stream["pix_fmt"], stream["color_range"], stream["color_space"]) == ("yuv420p", "tv", "bt470bg")
     assert not done.stderr
+
+
+def test_an_encoder_leaves_the_scheduling_of_the_process_as_it_is(codec: VideoCodec) -> None:
+    """Root may make threads real-time, and SVT-AV1 does: without this a conversion in a container stops all else."""
+    program = (
+        "import os, numpy as np\n"
+        "from tests.convert.shard.test_video import encode\n"
+        f"encode({codec!r}, [np.zeros((64, 64, 3), np.uint8)] * 3)\n"
+        "print({os.sched_getscheduler(int(thread)) for thread in os.listdir('/proc/self/task')})"
+    )
+    folder = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"{{{os.SCHED_OTHER}}}", done.stderr
