@@ -71,17 +71,18 @@ class RayEngine:
         self, jobs: Sequence[Job], plans: Mapping[str, DatasetPlan], *, progress: AbstractContextManager[object]
     ) -> Counts:
         """Do jobs as tasks of Ray."""
-        if jobs and not self._is_connected:
-            self._stack.enter_context(_connected(self._address, num_workers=self._num_workers))
-            self._is_connected = True
         # Ray prints what happens to nodes, such as their deaths, on the standard output, which is for the result.
-        try:
-            with contextlib.redirect_stdout(sys.stderr), progress:
-                return _do_jobs(largest_first(jobs), plans, num_workers=self._num_workers) if jobs else {}
-        except BaseException:
-            # The traceback keeps this engine alive: its finalizer might run inside of Ray's own, which fails.
-            self._stack.close()
-            raise
+        with contextlib.redirect_stdout(sys.stderr):
+            if jobs and not self._is_connected:
+                self._stack.enter_context(_connected(self._address, num_workers=self._num_workers))
+                self._is_connected = True
+            try:
+                with progress:
+                    return _do_jobs(largest_first(jobs), plans, num_workers=self._num_workers) if jobs else {}
+            except BaseException:
+                # The traceback keeps this engine alive: its finalizer might run inside of Ray's own, which fails.
+                self._stack.close()
+                raise
 
 
 def make_engine(
@@ -108,9 +109,6 @@ def _do_jobs(jobs: Sequence[Job], plans: Mapping[str, DatasetPlan], *, num_worke
 
     do_remotely = ray.remote(num_cpus=1, max_retries=0)(_do)
     versions = library_versions()
-    _check_nodes(versions)
-    if not ray.cluster_resources().get("CPU"):
-        print("the Ray cluster has no cores yet; the jobs wait for nodes", file=sys.stderr)
     waiting, running = deque((job, 0) for job in jobs), dict[Any, tuple[Job, int]]()
     counts = Counter[str]()
     try:
@@ -134,7 +132,7 @@ def _do_jobs(jobs: Sequence[Job], plans: Mapping[str, DatasetPlan], *, num_worke
         _cancel(list(running))
 
 
-def _check_nodes(versions: Mapping[str, str]) -> None:
+def _check_nodes() -> None:
     """Raise UsageError if a node of the cluster has other versions; nodes that join later find out at their first job.
 
     If all jobs of a node ended at once with this error, the others would be cancelled while they end, which kills this
@@ -146,6 +144,7 @@ def _check_nodes(versions: Mapping[str, str]) -> None:
     compare = ray.remote(num_cpus=0, max_retries=0)(_differing_version)
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
     strategies = [NodeAffinitySchedulingStrategy(node, soft=True) for node in nodes]
+    versions = library_versions()
     running = [compare.options(scheduling_strategy=strategy).remote(versions) for strategy in strategies]
     for reference in running:
         try:
@@ -157,6 +156,8 @@ def _check_nodes(versions: Mapping[str, str]) -> None:
             raise ConvertError(_explain(error, "the comparison of versions")) from None
         if difference is not None:
             raise difference
+    if not ray.cluster_resources().get("CPU"):
+        print("the Ray cluster has no cores yet; the jobs wait for nodes", file=sys.stderr)
 
 
 def _differing_version(versions: Mapping[str, str]) -> UsageError | None:
@@ -278,6 +279,8 @@ def _connected(address: str | None, *, num_workers: int | None) -> Iterator[None
     finally:
         signal.signal(signal.SIGTERM, handle_sigterm)
     try:
+        if address is not None:
+            _check_nodes()
         yield
     finally:
         ray.shutdown()

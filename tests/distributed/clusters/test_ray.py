@@ -148,6 +148,7 @@ def test_a_node_with_another_version_of_a_library_is_named(
     assert result.code == EXIT_USAGE, result.err
     assert "has simplejpeg 0.0.1, this process has" in result.error()
     assert "install the same versions on all nodes" in result.error()
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("number", [None, signal.SIGKILL], ids=["to the end", "killed"])
