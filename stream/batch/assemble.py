@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from stream.batch.spec import BatchSpec
 from stream.format.frame import decode_depth, decode_frame
 from stream.order.rows import Rows
 from stream.sample.frames import Decode
-
-if TYPE_CHECKING:
-    pass
 
 _RUN = 64
 """Records that are read before their frames are decoded."""

@@ -77,24 +77,24 @@ class BatchSpec:
     windows: tuple[Window, ...]
     chooses_frames: bool
     seed: int
-    actions: tuple[DatasetVector, ...]
-    states: tuple[DatasetVector, ...]
-    sources: Mapping[VectorName, tuple[DatasetVector, ...]]
-    relative: Mapping[VectorName, tuple[RelativeVector, ...]]
-    per_step: tuple[VectorName, ...]
-    reference: tuple[DatasetVector, ...]
-    derived: Mapping[str, DerivedName]
-    rates: tuple[float | None, ...]
-    reduction: Reduction | None
-    has_intervals: bool
-    has_times: bool
     action_span: StepSpan
     state_span: StepSpan
-    repeated_edges: tuple[VectorName, ...]
-    state_has_steps: bool
-    has_language: bool
-    languages: tuple[Column, ...]
-    columns: tuple[Column, ...]
+    actions: tuple[DatasetVector, ...] = ()
+    states: tuple[DatasetVector, ...] = ()
+    sources: Mapping[VectorName, tuple[DatasetVector, ...]] = field(default_factory=dict)
+    relative: Mapping[VectorName, tuple[RelativeVector, ...]] = field(default_factory=dict)
+    per_step: tuple[VectorName, ...] = ()
+    reference: tuple[DatasetVector, ...] = ()
+    derived: Mapping[str, DerivedName] = field(default_factory=dict)
+    rates: tuple[float | None, ...] = ()
+    reduction: Reduction | None = None
+    has_intervals: bool = False
+    has_times: bool = False
+    repeated_edges: tuple[VectorName, ...] = ()
+    state_has_steps: bool = False
+    has_language: bool = False
+    languages: tuple[Column, ...] = ()
+    columns: tuple[Column, ...] = ()
     num_samples: int | None = None
     neighbours: int = 1
     augmentation: Augmentation | None = None

@@ -12,6 +12,7 @@ from stream.base.errors import ArgumentError, FormatError, closest
 from stream.base.html import Markup, html_picture, html_table
 from stream.batch.assemble import Assembler
 from stream.batch.result import BatchResult
+from stream.batch.spec import BatchSpec
 from stream.format.index import find_episode
 from stream.format.video import ChunkFrame
 from stream.order.rows import Rows
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from stream.batch.cameras import LoadedCamera
-    from stream.batch.spec import BatchSpec
     from stream.format.frame import StoredCamera
     from stream.format.index import SplitIndex
     from stream.loader.open_mixture import OpenMixture
@@ -241,21 +241,19 @@ def _camera_spec(mixture: OpenMixture, camera: LoadedCamera) -> BatchSpec:
         window if dataset.layout == "pairs" else window.first
         for window, dataset in zip(resolve_windows([None] * len(fields), fields, mixture.names), fields, strict=True)
     ]
-    return replace(
-        mixture.spec,
-        windows=tuple(windows),
+    spec = mixture.spec
+    # Vectors, texts, dropout and all else that batches have are left out.
+    return BatchSpec(
+        datasets=spec.datasets,
+        splits=spec.splits,
+        layouts=spec.layouts,
+        record_offsets=spec.record_offsets,
+        stored_cameras=spec.stored_cameras,
         cameras=(camera,),
+        windows=tuple(windows),
         chooses_frames=True,
-        actions=(),
-        states=(),
-        sources={},
-        relative={},
-        reference=(),
-        slots={},
-        has_intervals=False,
-        has_times=False,
-        has_language=False,
-        languages=(),
-        columns=(),
-        augmentation=None,
+        seed=spec.seed,
+        action_span=spec.action_span,
+        state_span=spec.state_span,
+        neighbours=spec.neighbours,
     )

@@ -1,1 +1,1 @@
-"""What happens to the pixels of a frame: another size, and augmentation."""
+"""Pixels of the frames of a batch: resizing and augmentation."""
