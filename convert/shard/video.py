@@ -89,17 +89,19 @@ def encode_chunk(frames: Iterable[EncodedFrame | None], policy: FramePolicy) -> 
 def usual_scheduling() -> Iterator[None]:
     """Keep the scheduling of this process while an encoder opens.
 
-    Where root runs it, as in many containers, SVT-AV1 makes its own thread and the calling one real-time threads. Until
-    they end, so would be all processes that this one starts, and no other program would get the processor.
+    Where root runs it, as in many containers, SVT-AV1 gives the calling thread and its own ones a real-time priority.
+    All processes that this one starts afterwards would inherit it, and no other program would get a processor.
     """
     policy = os.sched_getscheduler(0) if hasattr(os, "sched_getscheduler") else None
-    yield
-    if policy is not None and policy != os.SCHED_FIFO:
-        for thread in Path("/proc/self/task").iterdir():
-            # A thread may end meanwhile.
-            with contextlib.suppress(OSError):
-                if os.sched_getscheduler(int(thread.name)) == os.SCHED_FIFO:
-                    os.sched_setscheduler(int(thread.name), policy, os.sched_param(0))
+    try:
+        yield
+    finally:
+        if policy is not None and policy != os.SCHED_FIFO:
+            for thread in Path("/proc/self/task").iterdir():
+                # A thread may end meanwhile.
+                with contextlib.suppress(OSError):
+                    if os.sched_getscheduler(int(thread.name)) == os.SCHED_FIFO:
+                        os.sched_setscheduler(int(thread.name), policy, os.sched_param(0))
 
 
 class _Encoder:
