@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.long, pytest.mark.skipif(REASON is not None, reason=st
 
 SCRIPTS = REPOSITORY / "examples" / "slurm"
 TASKS, SHARDS = 3, 12
+STEPS = "160"
+"""Steps of the training: more than a quick machine does between a checkpoint and the signal that follows it."""
 NODE = {"cpus-per-task": "1", "mem": "2G"}
 
 
@@ -177,7 +179,7 @@ def test_training_on_two_nodes_that_is_preempted_and_out_of_time_ends_as_one_pro
     parts, full = tmp_path / "parts", tmp_path / "full"
     options = {**NODE, "output": str(tmp_path / "train.log")}
     checkpoint = parts / "checkpoint.pt"
-    command = arguments_of_training(oxe_root, parts, "--steps", "40", "--every", "2")
+    command = arguments_of_training(oxe_root, parts, "--steps", STEPS, "--every", "2")
     job = cluster.submit(SCRIPTS / "train.sbatch", *command, options=options, MASTER_ADDR="127.0.0.1")
     assert wait_until(checkpoint.exists, seconds=120), cluster.report()
     cluster.control("requeue", job)
@@ -193,7 +195,7 @@ def test_training_on_two_nodes_that_is_preempted_and_out_of_time_ends_as_one_pro
     log = (tmp_path / "train.log").read_text()
     assert log.count("starts at step 0;") == 1 and log.count("--resume continues") == 3
     command = ["--nproc-per-node", "1", "examples/train_latent_action.py", *arguments_of_training(oxe_root, full)]
-    result = run(*command, "--steps", "40", module="torch.distributed.run")
+    result = run(*command, "--steps", STEPS, module="torch.distributed.run")
     assert result.code == 0, result.err
     for together, alone in zip(torch_losses(parts), torch_losses(full), strict=True):
         assert together == pytest.approx(alone, rel=TOLERANCE)
