@@ -39,7 +39,7 @@ from stream.base.arguments import whole_number
 from stream.base.errors import StreamError
 from stream.base.progress import human_seconds
 from stream.cache.quota import sparse_copies
-from tests.fixtures.command import is_mapped_elsewhere, shared_memory, wait_until
+from tests.fixtures.command import wait_until
 
 RESULT_FILE = "soak.json"
 CHECKED = 24
@@ -91,7 +91,6 @@ class Soak:
         self._val = {**self._train, "split": "val", "num_workers": 1, "num_steps": options.val_steps}
         self._seconds, self._event_every = options.minutes * 60, options.event_every
         self._random = random.Random(options.seed)
-        self._shm = shared_memory()
         self._memory, self._own = MemoryLog(None), MemoryLog(None, measure=own_set)
         self._times: list[float] = []
         self._handles: list[int] = []
@@ -148,8 +147,6 @@ class Soak:
         gc.collect()
         if not wait_until(lambda: not _workers(), seconds=_GONE_S, poll=0.05):
             self._problems.append(f"worker processes left: {[worker.pid for worker in _workers()]}")
-        if new := [name for name in sorted(shared_memory() - self._shm) if not is_mapped_elsewhere(name)]:
-            self._problems.append(f"left in /dev/shm: {', '.join(new)}")
 
     @property
     def result(self) -> dict[str, Any]:

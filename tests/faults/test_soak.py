@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.bench.conftest import Refused
+from tests.faults.shared_memory import own_shared_memory
 from tests.faults.soak import RESULT_FILE, differences, format_result, fresh_digests, main
 from tests.fixtures.command import run
 
@@ -26,8 +27,12 @@ def soak(oxe_root: Path, folder: Path, *options: str) -> dict[str, Any]:
     members = {name: {"weight": 1, "splits": {"train": "train", "val": "train"}} for name in ("bridge", "kuka")}
     (folder / "mixture.yaml").write_text(json.dumps({"members": members}))
     data = ("--root", str(oxe_root), "--mixture", str(folder / "mixture.yaml"))
-    done = run(*data, *size, *options, "--json", module="tests.faults.soak")
+    shared_memory = folder / "shm"
+    shared_memory.mkdir()
+    through = own_shared_memory(shared_memory)
+    done = run(*data, *size, *options, "--json", module="tests.faults.soak", through=through)
     assert done.code == 0, done.out + done.err
+    assert list(shared_memory.iterdir()) == []
     result: dict[str, Any] = json.loads(done.out)
     assert result["problems"] == [] and result["checked"] > 0
     return result

@@ -1,6 +1,5 @@
 """``python -m tests.faults.chaos``."""
 
-from tests.faults.chaos.command import main, use_private_memory
+from tests.faults.chaos.command import main
 
-use_private_memory()
 raise SystemExit(main())

@@ -8,11 +8,7 @@ temporary file or shared memory may be left. The exit code is 1 if one of these 
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +30,6 @@ from tests.faults.chaos.sandbox import Fault, Sandbox
 RESULT_FILE = "chaos.json"
 _DATASETS = "berkeley_fanuc_manipulation,kuka"
 """PNG and JPEG; their names are also those of TFDS."""
-_PRIVATE = "CHAOS_HAS_ITS_OWN_SHM"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,13 +117,3 @@ COMMAND = Command(
     libraries=("apache-beam", "array-record", "dask", "grain", "numpy", "pyarrow"),
 )
 main = COMMAND.main
-
-
-def use_private_memory() -> None:
-    """Start the program again with its own /dev/shm, where permitted: other programs leave files in the shared one."""
-    if os.environ.get(_PRIVATE) or os.geteuid() or shutil.which("unshare") is None:
-        return
-    mount = f'{_PRIVATE}=1; export {_PRIVATE}; mount -t tmpfs chaos-shm /dev/shm; exec "$0" "$@"'
-    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0:
-        command = [sys.executable, "-m", "tests.faults.chaos", *sys.argv[1:]]
-        os.execvp("unshare", ["unshare", "--mount", "sh", "-c", mount, *command])

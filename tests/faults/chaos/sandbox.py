@@ -22,17 +22,8 @@ import psutil
 from bench.measure.child import BenchFailed, ChildFailed
 from stream.format.frame import Codec
 from stream.format.video import VIDEO_CODECS
-from tests.fixtures.command import (
-    Command,
-    Result,
-    is_alive,
-    is_mapped_elsewhere,
-    run,
-    shared_memory,
-    start,
-    tree,
-    wait_until,
-)
+from tests.faults.shared_memory import own_shared_memory
+from tests.fixtures.command import Command, Result, is_alive, run, start, tree, wait_until
 
 LIMIT_S = 180.0
 """Seconds after which a command counts as hanging."""
@@ -213,14 +204,14 @@ class Trial:
     def __init__(self, sandbox: Sandbox, folder: Path, chance: random.Random) -> None:
         self.sandbox, self.folder, self.chance = sandbox, folder, chance
         self.name = f"{sandbox.folder.name}-{folder.name}"
-        self.out, self.tmp = folder / "out", folder / "tmp"
+        self.out, self.tmp, self._shared_memory = folder / "out", folder / "tmp", folder / "shm"
         self.tmp.mkdir(parents=True)
-        self._shm = shared_memory()
 
     @contextlib.contextmanager
     def starting(self, module: str, *arguments: str, through: Sequence[str] = ()) -> Iterator[Command]:
-        """Start a command with this trial's TMPDIR."""
+        """Start a command with this trial's TMPDIR and /dev/shm."""
         quiet = {"TMPDIR": str(self.tmp), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        through = [*own_shared_memory(self._shared_memory), *through]
         with start(*arguments, module=module, environment=quiet, through=through) as command:
             yield command
 
@@ -288,9 +279,8 @@ class Trial:
             raise Broken(f"exit code {result.code}: {_shown(result.err)}")
 
     def _left(self) -> list[str]:
-        paths = [*self.tmp.rglob("*"), *self.out.rglob("*.tmp")]
-        shared = [f"/dev/shm/{name}" for name in sorted(shared_memory() - self._shm) if not is_mapped_elsewhere(name)]
-        return [str(path.relative_to(self.folder)) for path in paths] + shared
+        paths = [*self.tmp.rglob("*"), *self._shared_memory.rglob("*"), *self.out.rglob("*.tmp")]
+        return [str(path.relative_to(self.folder)) for path in paths]
 
     def _processes(self, command: Command) -> list[str]:
         started = {process.pid for process in command.processes()}
