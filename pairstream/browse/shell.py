@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
 from http import HTTPStatus
@@ -20,6 +20,19 @@ LINKS = (("Overview", "/"), ("Mixture", "/mixture"), ("Run", "/run"), ("Doctor",
 """Entries of the navigation and their addresses."""
 _THEME_SCRIPT = f"<script>{Path(__file__).with_name('theme.js').read_text('utf-8')}</script>"
 _THEME_OPTIONS = "".join(f"<option value='{name}'>{name}</option>" for name in ("system", "light", "dark"))
+
+
+class LatestWish:
+    """The visitor's wishes for one part of a page, of which only the last may be shown, however long each takes."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def __call__(self) -> Callable[[], bool]:
+        """Begin a wish; the function that is returned says whether it is still the last one."""
+        self._count += 1
+        number = self._count
+        return lambda: number == self._count
 
 
 @contextmanager

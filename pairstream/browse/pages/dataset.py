@@ -20,7 +20,7 @@ from pairstream.browse.facts import describe_facts, notes_of
 from pairstream.browse.histograms import SCALES, VECTORS, compare
 from pairstream.browse.markup import facts_html
 from pairstream.browse.pages.doctor import show_findings
-from pairstream.browse.shell import page_frame
+from pairstream.browse.shell import LatestWish, page_frame
 from stream.base.errors import StreamError
 from stream.sample.filters import OPERATORS
 
@@ -70,7 +70,8 @@ async def show(root: BrowsedRoot, doctor: Doctor, name: str, split: str, *, stat
             content.clear()
             page.tab = tab_name
             page.remember()
-            with content:
+            # A tab that is left before it is built goes on in a column that is no longer shown.
+            with content, ui.column().classes("w-full"):
                 await page.build()
 
         tabs.on_value_change(lambda event: open_tab(event.value))
@@ -167,17 +168,24 @@ class _Page:
         for column_name, template in _CELLS.items():
             episode_grid.add_slot(f"body-cell-{column_name}", f'<q-td :props="props">{template}</q-td>')
 
+        begin_wish = LatestWish()
+
         async def refresh() -> None:
-            query = self.view.query
+            is_last, query = begin_wish(), self.view.query
             try:
                 matches, num_samples = await asyncio.to_thread(self.table.find, query)
             except (StreamError, OSError) as error:
-                status_label.text = str(error)
-                status_label.classes("error")
+                if is_last():
+                    status_label.text = str(error)
+                    status_label.classes("error")
+                return
+            first = min(self.first, max(0, (len(matches) - 1) // self.rows * self.rows))
+            shown_episodes = matches[first : first + self.rows]
+            rows = await asyncio.to_thread(self._rows, shown_episodes)
+            if not is_last():
                 return
             status_label.classes(remove="error")
-            self.first = min(self.first, max(0, (len(matches) - 1) // self.rows * self.rows))
-            shown_episodes = matches[self.first : self.first + self.rows]
+            self.first = first
             status_label.text = f"{len(matches):,} of {len(self.table):,} episodes"
             if not len(matches):
                 status_label.text += "; none matches: change the search or remove a filter"
@@ -185,7 +193,7 @@ class _Page:
                 num_all = len(self.table.index.table(self.table.samples))
                 status_label.text += f", {num_samples:,} of {num_all:,} samples"
             episode_grid.columns = self._columns()
-            episode_grid.rows = await asyncio.to_thread(self._rows, shown_episodes)
+            episode_grid.rows = rows
             episode_grid.pagination = {
                 "page": self.first // self.rows + 1,
                 "rowsPerPage": self.rows,
@@ -295,13 +303,19 @@ class _Page:
         status_label = ui.label().classes("faint")
         drawing = ui.html(sanitize=False).classes("scroll").props("tabindex=0").mark("histograms")
 
+        begin_wish = LatestWish()
+
         async def draw() -> None:
+            is_last = begin_wish()
             try:
                 shown_split, datasets = (self.name, self.split), list(dataset_select.value)
                 choice = (datasets, vector_select.value, scale_select.value)
                 comparison = await asyncio.to_thread(compare, self.root, shown_split, *choice)
             except (StreamError, OSError) as error:
-                status_label.text = str(error)
+                if is_last():
+                    status_label.text = str(error)
+                return
+            if not is_last():
                 return
             dataset_select.props(f'display-value="{len(datasets)} datasets"')
             num_sampled, num_steps = comparison.sampled.get(self.name, 0), len(self.table.index.steps)

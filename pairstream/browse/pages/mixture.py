@@ -15,7 +15,7 @@ from nicegui import ui
 
 from pairstream.browse.browsed_root import BrowsedRoot, dataset_url
 from pairstream.browse.markup import name_html
-from pairstream.browse.shell import page_frame
+from pairstream.browse.shell import LatestWish, page_frame
 from stream.base.errors import ArgumentError, StreamError
 from stream.loader.open_mixture import OpenMixture, open_mixture
 from stream.loader.sample_spec import SampleSpec
@@ -77,7 +77,10 @@ def show(
         status_label = ui.label().classes("faint")
         content = ui.column().classes("w-full")
 
+        begin_wish = LatestWish()
+
         async def open_form() -> None:
+            is_last = begin_wish()
             size = int(size_input.value or 64)
             form = {"mixture": mixture_input.value or "", "split": split_input.value or "train", "batch_size": size}
             form |= {
@@ -91,9 +94,13 @@ def show(
             try:
                 opened, overview = await asyncio.to_thread(_open, root, form)
             except (StreamError, OSError) as error:
+                if not is_last():
+                    return
                 status_label.text = str(error)
                 status_label.classes("error")
                 content.clear()
+                return
+            if not is_last():
                 return
             num_samples = sum(summary["samples"] for summary in overview.values())
             steps = f"{-(-num_samples // size):,} steps of {size}"

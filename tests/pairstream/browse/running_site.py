@@ -20,9 +20,13 @@ class Site:
     marks: Path
 
 
-def start_site(root: Path, marks: Path) -> Site:
-    """Start the command on a free port, and wait until its pages can be asked for."""
-    command = [sys.executable, "-m", "pairstream", "browse", str(root), "--port", "0", "--no-open"]
+def start_site(root: Path, marks: Path, *, change: str = "") -> Site:
+    """Start the command on a free port, and wait until its pages can be asked for.
+
+    ``change`` is Python that the process runs first, to make a part of it slow.
+    """
+    program = ["-c", f"{change}\nfrom pairstream.__main__ import main\nmain()"] if change else ["-m", "pairstream"]
+    command = [sys.executable, *program, "browse", str(root), "--port", "0", "--no-open"]
     process = subprocess.Popen(
         [*command, "--marks", str(marks)], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

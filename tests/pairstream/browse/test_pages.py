@@ -153,9 +153,42 @@ def test_a_column_that_is_chosen_is_in_the_table_and_in_the_address(page: Any, s
     page.get_by_role("option", name="episode_id", exact=True).click()
     page.get_by_role("option", name="language", exact=True).click()
     expect(page.get_by_role("columnheader", name="episode_id")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="instruction")).to_have_count(0)
     page.reload()
     expect(page.get_by_role("columnheader", name="episode_id")).to_be_visible()
     expect(page.get_by_role("columnheader", name="instruction")).to_have_count(0)
+
+
+_SLOW = """
+import time
+from pairstream.browse.episodes import EpisodeTable
+
+def slowed(function, seconds):
+    return lambda table, argument: (time.sleep(seconds(argument)), function(table, argument))[1]
+
+EpisodeTable.find = slowed(EpisodeTable.find, lambda query: 2 if query.search == "1" else 0)
+EpisodeTable.frequent_instructions = slowed(EpisodeTable.frequent_instructions, lambda count: 2)
+"""
+
+
+def test_a_slow_answer_does_not_replace_that_of_a_later_wish(page: Any, frames_root: Path, tmp_path: Path) -> None:
+    site = start_site(frames_root, tmp_path / "marks.json", change=_SLOW)
+    try:
+        page.goto(f"{site.address}dataset/bridge/train")
+        page.get_by_label("Instruction, id or number").fill("1")
+        page.wait_for_function("location.search.includes('%221%22')")
+        page.get_by_label("Instruction, id or number").fill("3")
+        expect(page.locator("tbody tr").first.locator("td").nth(2)).to_have_text("3")
+        page.wait_for_timeout(2500)
+        assert rows_of(page) == ["3"]
+        page.get_by_role("tab", name="Instructions").click()
+        page.wait_for_function("location.search.includes('Instructions')")
+        page.get_by_role("tab", name="Lengths").click()
+        expect(page.get_by_text("40 in all")).to_be_visible()
+        page.wait_for_timeout(2500)
+        expect(page.locator("#instructions")).to_have_count(0)
+    finally:
+        end_site(site)
 
 
 def test_a_strip_of_pictures_leads_to_its_episode(page: Any, site: Site) -> None:
