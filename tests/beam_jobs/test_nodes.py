@@ -58,7 +58,7 @@ def test_a_node_that_wakes_when_the_other_has_finished_changes_nothing(
             process.suspend()
         with _node("second", options, output) as second:
             assert_complete(second.wait())
-        gates.open(STATUSES)
+        gates.open()
         for process in asleep:
             process.resume()
         woken = first.wait()

@@ -232,7 +232,7 @@ def test_not_more_workers_are_started_than_there_are_shards(tmp_path: Path) -> N
 
         # Each worker waits with the files of a shard in place.
         assert wait_until(lambda: look(len(written(tmp_path / "out", "*.arrayrecord")) == 2), seconds=TIMEOUT)
-        gates.open(STATUSES)
+        gates.open()
         assert wait_until(lambda: look(False), seconds=TIMEOUT, poll=0.3)
         assert command.wait().code == 0
     assert most == 2

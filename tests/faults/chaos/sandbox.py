@@ -32,11 +32,13 @@ from tests.fixtures.command import (
     start,
     tree,
     wait_until,
+    written,
 )
+from tests.fixtures.faults.gate import STATUSES, Gates
 
 LIMIT_S = 180.0
 """Seconds after which a command counts as hanging."""
-GONE_S = 5.0
+GONE_S = 60.0
 """Seconds in which all processes of a command must end once its main process has ended."""
 _ENOUGH_PROBLEMS = 3
 _NUMBERED = re.compile(r"(process|worker) \d+")
@@ -208,19 +210,23 @@ class Sandbox:
 
 
 class Trial:
-    """An output, its own TMPDIR, in which nothing may be left, and the chance that rules the attempt."""
+    """An output, its own TMPDIR, in which nothing may be left, and the chance that rules the attempt.
+
+    A program may wait at ``gates``, so that it has not ended before a fault happens; they open when its end is awaited.
+    """
 
     def __init__(self, sandbox: Sandbox, folder: Path, chance: random.Random) -> None:
         self.sandbox, self.folder, self.chance = sandbox, folder, chance
         self.name = f"{sandbox.folder.name}-{folder.name}"
         self.out, self.tmp = folder / "out", folder / "tmp"
+        self.gates = Gates()
         self.tmp.mkdir(parents=True)
         self._shm = shared_memory()
 
     @contextlib.contextmanager
     def starting(self, module: str, *arguments: str, through: Sequence[str] = ()) -> Iterator[Command]:
         """Start a command with this trial's TMPDIR."""
-        quiet = {"TMPDIR": str(self.tmp), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        quiet = {"TMPDIR": str(self.tmp), "TF_CPP_MIN_LOG_LEVEL": "3", **self.gates.variables}
         with start(*arguments, module=module, environment=quiet, through=through) as command:
             yield command
 
@@ -230,6 +236,7 @@ class Trial:
             return self.end(command)
 
     def end(self, command: Command) -> Result:
+        self.gates.open()
         result = command.wait(LIMIT_S)
         self.check_gone(command)
         return result
@@ -240,9 +247,9 @@ class Trial:
 
     def finished(self) -> int:
         """Return the number of finished shards, in complete and incomplete datasets."""
-        complete = [path.parent for path in self.out.glob("*/*/dataset.json")]
-        statuses = sum(1 for _ in self.out.glob("*/*/.convert/*.status.json"))
-        return statuses + sum(1 for folder in complete for _ in folder.glob("*/*.arrayrecord"))
+        complete = [path.parent for path in written(self.out, "dataset.json")]
+        shards = sum(len(written(folder, "*.arrayrecord")) for folder in complete)
+        return len(written(self.out, STATUSES)) + shards
 
     def is_complete(self) -> bool:
         return self.finished() == self.sandbox.total_shards and not list(self.out.glob("*/*/.convert"))
@@ -288,7 +295,7 @@ class Trial:
             raise Broken(f"exit code {result.code}: {_shown(result.err)}")
 
     def _left(self) -> list[str]:
-        paths = [*self.tmp.rglob("*"), *self.out.rglob("*.tmp")]
+        paths = [*written(self.tmp, "*"), *written(self.out, "*.tmp")]
         shared = [f"/dev/shm/{name}" for name in sorted(shared_memory() - self._shm) if not is_mapped_elsewhere(name)]
         return [str(path.relative_to(self.folder)) for path in paths] + shared
 

@@ -62,7 +62,8 @@ def sandbox(tmp_path: Path) -> Sandbox:
 
 
 @pytest.mark.long
-def test_what_a_fault_leaves_behind_is_noticed(sandbox: Sandbox) -> None:
+def test_what_a_fault_leaves_behind_is_noticed(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.faults.chaos.sandbox.GONE_S", 0.2)
     with sandbox.trial() as trial:
         trial.check_clean()
         (trial.tmp / "forgotten").write_text("x")
