@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import subprocess
 import sys
@@ -50,5 +51,5 @@ def test_a_port_where_a_server_listens_is_passed_over(monkeypatch: pytest.Monkey
         assert answers(port)
         # Only the server keeps the port now, and the search begins there.
         ports._LEASES.pop().close()
-        monkeypatch.setattr(ports.random.Random, "randrange", lambda *_: port)
+        monkeypatch.setattr(random.Random, "randrange", lambda *_: port)
         assert free_port() != port

@@ -67,6 +67,11 @@ class FailingServer:
             self.ended.set()
             self._server.stop()
 
+    def fail(self, form: Form, *, seconds: float) -> None:
+        """Fail for some seconds."""
+        with self.failing(form):
+            time.sleep(seconds)
+
     @contextlib.contextmanager
     def failing(self, form: Form) -> Iterator[None]:
         """Fail during the context; connections that stalled are never answered."""
