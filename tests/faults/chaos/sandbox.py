@@ -219,7 +219,7 @@ class Trial:
         self.sandbox, self.folder, self.chance = sandbox, folder, chance
         self.name = f"{sandbox.folder.name}-{folder.name}"
         self.out, self.tmp = folder / "out", folder / "tmp"
-        self.gates = Gates()
+        self.gates = Gates(folder)
         self.tmp.mkdir(parents=True)
         self._shm = shared_memory()
 
