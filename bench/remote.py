@@ -16,7 +16,6 @@ import multiprocessing
 import os
 import random
 import shutil
-import socket
 import statistics
 import subprocess
 import time
@@ -30,6 +29,7 @@ from bench.measure.command import Command, Output, Result, say, work_folder
 from bench.measure.machine import cpu_seconds
 from bench.measure.options import number, option
 from bench.measure.points import median
+from bench.measure.ports import answers, free_port
 from bench.measure.session import wait_until
 from bench.measure.tables import markdown_table
 from pairstream.info.overview import describe, open_root
@@ -65,7 +65,7 @@ class WebServer:
         datasets = [describe(dataset) for dataset in open_root(str(root)).datasets]
         (folder / "info.json").write_text(json.dumps({"datasets": datasets}))
         (folder / "oxe").symlink_to(root.resolve())
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/oxe"
         self._folder = folder
         kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -85,7 +85,7 @@ class WebServer:
         if program is None:
             raise BenchFailed("nginx is not installed; install it (apt-get install nginx)")
         self._process = subprocess.Popen([program, "-c", self._folder / "nginx.conf", "-e", self._folder / "errors"])
-        if not wait_until(lambda: _answers(self.port), seconds=20):
+        if not wait_until(lambda: answers(self.port), seconds=20):
             self.stop()
             raise BenchFailed(f"nginx did not start: {(self._folder / 'errors').read_text()[-300:]}")
 
@@ -108,12 +108,12 @@ def served(root: Path, folder: Path) -> Iterator[WebServer]:
 @contextlib.contextmanager
 def slow_proxy(port: int, *, latency: float, failing: float) -> Iterator[int]:
     """Forward connections to a port with latency, fail some requests and never answer others; gives the port."""
-    proxy_port = _free_port()
+    proxy_port = free_port()
     arguments = (proxy_port, port, latency, failing)
     process = multiprocessing.get_context("spawn").Process(target=_serve_proxy, args=arguments)
     process.start()
     try:
-        if not wait_until(lambda: _answers(proxy_port), seconds=20):
+        if not wait_until(lambda: answers(proxy_port), seconds=20):
             raise BenchFailed("the proxy did not start")
         yield proxy_port
     finally:
@@ -149,18 +149,6 @@ def _serve_proxy(proxy_port: int, port: int, latency: float, failing: float) -> 
         await server.serve_forever()
 
     asyncio.run(serve())
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def _answers(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-        return True
-    return False
 
 
 def _pass(options: RemoteOptions, root: str, *, compute: float = 0.0, **loader_options: Any) -> dict[str, float]:

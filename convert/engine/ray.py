@@ -33,6 +33,8 @@ _RETRIES = 3
 _LOCKED_S = 120.0
 """Seconds for which a network file system may keep the lock of a worker whose node died; NFS keeps it for 90."""
 _CONNECT_S, _LEAVE_S, _TICK = 5.0, 5.0, 0.5
+_ANSWER_S = 20.0
+"""Seconds for which the head of a busy cluster may be silent."""
 _STORE_BYTES = 80 << 20
 """Shared memory of a cluster on this machine, which nothing uses; Ray takes no less."""
 _MOST_SUBMITTED = 10_000
@@ -330,6 +332,6 @@ def _check_answer(address: str) -> None:
     if os.environ.get("RAY_USE_TLS", "0") == "0":
         with grpc.insecure_channel(address) as channel:
             try:
-                grpc.channel_ready_future(channel).result(timeout=_CONNECT_S)
+                grpc.channel_ready_future(channel).result(timeout=_ANSWER_S)
             except grpc.FutureTimeoutError:
-                raise ConnectionError("what answers there is not Ray") from None
+                raise ConnectionError(f"no Ray answered there for {_ANSWER_S:.0f} s") from None

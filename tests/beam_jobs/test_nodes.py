@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,21 +10,23 @@ import psutil
 import pytest
 
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED
-from tests.fixtures.command import REPOSITORY, Command, is_written, run, start, tree, wait_until
+from tests.fixtures.command import TIMEOUT, Command, is_written, run, start, tree, wait_until
 from tests.fixtures.datasets.rlds_dataset import RldsDataset
+from tests.fixtures.faults.gate import STATUSES, Gates
 from tests.fixtures.same_conversion import arguments, assert_complete
 
 pytestmark = pytest.mark.long
-OWN_LOCKS = REPOSITORY / "tests" / "fixtures" / "faults" / "own_locks"
+BEGUN = 3
+"""Shards that a node finishes before it is stopped or dies, however late that is."""
 
 
 @contextlib.contextmanager
-def _node(name: str, arguments: list[str], output: Path) -> Iterator[Command]:
+def _node(name: str, arguments: list[str], output: Path, gates: Gates | None = None) -> Iterator[Command]:
     """Start the conversion on a node."""
     folder = output.parent / name
     folder.mkdir(exist_ok=True)
-    path = os.pathsep.join([str(OWN_LOCKS), str(REPOSITORY)])
-    variables = {"TEST_NODE": str(folder), "TEST_SHARED": str(output), "PYTHONPATH": path}
+    gates = gates or Gates()
+    variables = {"TEST_NODE": str(folder), "TEST_SHARED": str(output), **gates.variables}
     with start(*arguments, "--num-workers", "2", environment=variables) as command:
         yield command
 
@@ -48,14 +49,16 @@ def test_a_node_that_wakes_when_the_other_has_finished_changes_nothing(
 ) -> None:
     output = tmp_path / "out"
     output.mkdir()
-    options = arguments(dataset, output)
-    with _node("first", options, output) as first:
-        assert wait_until(lambda: is_written(output, "*.arrayrecord*"), seconds=120, poll=0.01)
+    options, gates = arguments(dataset, output), Gates()
+    gates.close(STATUSES, after=BEGUN)
+    with _node("first", options, output, gates) as first:
+        assert wait_until(lambda: is_written(output, "*.arrayrecord"), seconds=TIMEOUT)
         asleep = [psutil.Process(first.pid), *first.processes()]
         for process in asleep:
             process.suspend()
         with _node("second", options, output) as second:
             assert_complete(second.wait())
+        gates.open()
         for process in asleep:
             process.resume()
         woken = first.wait()
@@ -71,9 +74,10 @@ def test_a_node_that_dies_leaves_nothing_that_stops_the_other(
 ) -> None:
     output = tmp_path / "out"
     output.mkdir()
-    options = arguments(dataset, output)
-    with _node("first", options, output) as first, _node("second", options, output) as second:
-        assert wait_until(lambda: any(output.rglob("*.arrayrecord")) or first.process.poll() is not None, seconds=120)
+    options, gates = arguments(dataset, output), Gates()
+    gates.close(STATUSES, after=BEGUN)
+    with _node("first", options, output, gates) as first, _node("second", options, output) as second:
+        assert wait_until(lambda: is_written(output, "*.arrayrecord"), seconds=TIMEOUT)
         first.kill()
         result = second.wait()
     assert_complete(result if result.code == EXIT_DAMAGED else run(*options, "--num-workers", "1"))

@@ -12,8 +12,9 @@ import pytest
 
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE
 from convert.run.command import main
-from tests.fixtures.command import REPOSITORY, TIMEOUT, Command, run, start, tree, wait_until
+from tests.fixtures.command import REPOSITORY, TIMEOUT, Command, run, start, tree, wait_until, written
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
+from tests.fixtures.faults.gate import STATUSES, Gates
 from tests.fixtures.same_conversion import SHARDS, arguments, assert_complete, free_port, lerobot_arguments
 
 SLURM = REPOSITORY / "examples" / "slurm"
@@ -219,15 +220,20 @@ def test_slurm_script_is_sound_for_the_shell(script: Path) -> None:
 @pytest.mark.long
 def test_not_more_workers_are_started_than_there_are_shards(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path / "source", splits={"train": [[demo_episode(9, seed=i)] for i in range(2)]})
+    gates = Gates()
+    gates.close(STATUSES)
     most = 0
-    with start(*arguments(dataset, tmp_path / "out"), "--num-workers", "6") as command:
+    with start(*arguments(dataset, tmp_path / "out"), "--num-workers", "6", environment=gates.variables) as command:
 
-        def ended() -> bool:
+        def look(reached: bool) -> bool:
             nonlocal most
             most = max(most, len(command.processes()))
-            return command.process.poll() is not None
+            return reached or command.process.poll() is not None
 
-        assert wait_until(ended, seconds=120, poll=0.3)
+        # Each worker waits with the files of a shard in place.
+        assert wait_until(lambda: look(len(written(tmp_path / "out", "*.arrayrecord")) == 2), seconds=TIMEOUT)
+        gates.open()
+        assert wait_until(lambda: look(False), seconds=TIMEOUT, poll=0.3)
         assert command.wait().code == 0
     assert most == 2
 

@@ -50,7 +50,7 @@ def kill_one(program: str, world_size: int, victim: int, seconds: float, **task:
             assert _shared_memory_of(rank) == []  # so nothing can be left there
         ranks[victim].process.kill()
         results = [rank.wait(seconds) for rank in ranks if rank is not ranks[victim]]
-        assert wait_until(lambda: not _left_of(ranks), seconds=10)
+        assert wait_until(lambda: not _left_of(ranks), seconds=60)
     return results
 
 

@@ -12,10 +12,11 @@ from convert.journal.journal import STATUS
 from convert.run.command import main
 from tests.distributed.training import TOLERANCE, torch_losses
 from tests.distributed.training import arguments as arguments_of_training
-from tests.fixtures.command import REPOSITORY, run, tree, wait_until
+from tests.fixtures.command import REPOSITORY, TIMEOUT, run, tree, wait_until, written
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
-from tests.fixtures.same_conversion import arguments
-from tests.fixtures.slurm_cluster import SlurmCluster, missing_requirement, slurm_cluster
+from tests.fixtures.faults.gate import STATUSES, Gates
+from tests.fixtures.same_conversion import arguments, free_port
+from tests.fixtures.slurm_cluster import NODES, SlurmCluster, missing_requirement, slurm_cluster
 from tests.installed import needs
 
 REASON = missing_requirement()
@@ -23,8 +24,10 @@ pytestmark = [pytest.mark.long, pytest.mark.skipif(REASON is not None, reason=st
 
 SCRIPTS = REPOSITORY / "examples" / "slurm"
 TASKS, SHARDS = 3, 12
-STEPS = "160"
-"""Steps of the training: more than a quick machine does between a checkpoint and the signal that follows it."""
+STEPS = "60"
+"""Steps of the training, which saves a checkpoint every second step."""
+SAVED = 6
+"""Checkpoints that a run of the training saves at most before it is stopped: two runs do not end it."""
 NODE = {"cpus-per-task": "1", "mem": "2G"}
 
 
@@ -56,13 +59,14 @@ class Array:
         self.output = output
         self.logs = output.parent / "logs"
         self.logs.mkdir(exist_ok=True)
+        self.gates = Gates()
         self._arguments = arguments(dataset, output)
 
     def submit(self, tasks: str = f"0-{TASKS - 1}", **options: str) -> str:
         """Submit the array, or some tasks of it."""
         log = str(self.logs / "%A-%a.log")
         options = {**NODE, "array": tasks, "output": log, **options}
-        variables = {} if tasks == f"0-{TASKS - 1}" else {"TASKS": str(TASKS)}
+        variables = self.gates.variables | ({} if tasks == f"0-{TASKS - 1}" else {"TASKS": str(TASKS)})
         return self.cluster.submit(SCRIPTS / "convert.sbatch", *self._arguments, options=options, **variables)
 
     def finalize(self, job: str) -> list[str]:
@@ -73,16 +77,21 @@ class Array:
         fields = self.cluster.fields(finalize)
         return [fields["JobState"], fields["ExitCode"]]
 
+    def close_gate(self, task: int) -> str:
+        """Let a task wait before it puts its last shard into place; return the gate."""
+        gate = f"train-{SHARDS - TASKS + task:05d}-of-{SHARDS:05d}.arrayrecord"
+        self.gates.close(gate)
+        return gate
+
     def wait_for_the_middle(self, job: str, task: int) -> None:
         """Wait until a task has finished some of its shards and works on the others."""
         share = {f"train-{shard:05d}-of-{SHARDS:05d}" for shard in range(task, SHARDS, TASKS)}
 
         def is_in_the_middle() -> bool:
-            finished = {path.stem.partition(".")[0] for path in self.output.rglob("*.arrayrecord")}
-            # The files first: a task may end while the controller of a busy machine answers.
+            finished = {path.stem.partition(".")[0] for path in written(self.output, "*.arrayrecord")}
             return 0 < len(share & finished) < 4 and self.cluster.fields(f"{job}_{task}")["JobState"] == "RUNNING"
 
-        assert wait_until(is_in_the_middle, seconds=120, poll=0.05), self.cluster.report()
+        assert wait_until(is_in_the_middle, seconds=TIMEOUT, poll=0.05), self.cluster.report()
 
 
 @pytest.fixture
@@ -101,13 +110,16 @@ def test_more_tasks_than_nodes_write_what_one_process_writes(
     assert tree(array.output) == in_memory
 
 
-@pytest.mark.slow  # a task of the array may end before it is seen in its middle
+@pytest.mark.slow
 def test_a_requeued_task_does_the_rest_and_finalize_names_what_a_cancelled_one_left(
     array: Array, expected: dict[str, str]
 ) -> None:
+    gates = [array.close_gate(0), array.close_gate(2)]
     job = array.submit()
     array.wait_for_the_middle(job, 0)
     array.cluster.control("requeue", f"{job}_0")
+    array.cluster.wait_until_pending(f"{job}_0")
+    array.gates.open(gates[0])
     array.cluster.start_now(f"{job}_0")
     array.wait_for_the_middle(job, 2)
     array.cluster.cancel(f"{job}_2")
@@ -117,37 +129,42 @@ def test_a_requeued_task_does_the_rest_and_finalize_names_what_a_cancelled_one_l
     assert [code for task, code in enumerate(codes) if task != 2] == ["COMPLETED 0:0"] * (TASKS - 1)
     assert codes[2].startswith("CANCELLED")
     assert array.cluster.fields(f"{job}_0")["Restarts"] == "1"
+    array.gates.open()
     second = array.submit("2")
     assert array.cluster.exit_codes(second, range(2, 3)) == ["COMPLETED 0:0"]
     assert tree(array.output) == expected
 
 
 def test_a_node_that_dies_costs_only_the_shards_that_it_had_begun(array: Array, expected: dict[str, str]) -> None:
+    array.close_gate(0)
     job = array.submit()
     array.wait_for_the_middle(job, 0)
     node = array.cluster.fields(f"{job}_0")["NodeList"]
     array.cluster.kill_node(node)
+    array.gates.open()
     # A shard without a status was begun, even if it has its name already.
-    finished = {path.name.removesuffix(STATUS) for path in array.output.rglob(f"*{STATUS}")}
-    files = [path for path in array.output.rglob("*.arrayrecord") if path.stem in finished]
-    written = {path: path.stat().st_mtime_ns for path in files}
+    finished = {path.name.removesuffix(STATUS) for path in written(array.output, f"*{STATUS}")}
+    files = [path for path in written(array.output, "*.arrayrecord") if path.stem in finished]
+    before = {path: path.stat().st_mtime_ns for path in files}
     # Slurm requeues the task once it has missed the node for SlurmdTimeout.
-    assert wait_until(lambda: array.cluster.fields(f"{job}_0")["Restarts"] == "1", seconds=120, poll=0.5)
+    assert wait_until(lambda: array.cluster.fields(f"{job}_0")["Restarts"] == "1", seconds=TIMEOUT, poll=0.5)
     array.cluster.start_now(f"{job}_0")
     assert array.cluster.exit_codes(job, range(TASKS)) == ["COMPLETED 0:0"] * TASKS
     array.cluster.start_node(node)
-    assert {path: path.stat().st_mtime_ns for path in written} == written
+    assert {path: path.stat().st_mtime_ns for path in before} == before
     assert tree(array.output) == expected
 
 
 @pytest.mark.slow
 def test_a_task_that_is_out_of_time_is_done_by_the_same_array_again(array: Array, expected: dict[str, str]) -> None:
+    array.close_gate(0)
     # A minute is the shortest limit of Slurm.
     job = array.submit(time="1")
     array.wait_for_the_middle(job, 0)
     array.cluster.stop_tasks(array.cluster.fields(f"{job}_0")["NodeList"])
     codes = array.cluster.exit_codes(job, range(TASKS))
     assert codes[0].startswith("TIMEOUT")
+    array.gates.open()
     assert array.finalize(job) == ["FAILED", "1:0"]
     again = array.submit()
     assert array.cluster.exit_codes(again, range(TASKS)) == ["COMPLETED 0:0"] * TASKS
@@ -161,12 +178,13 @@ def test_a_job_that_starts_ray_on_its_nodes_writes_what_one_process_writes(
     log = tmp_path / "ray.log"
     options = {**NODE, "nodes": "2", "output": str(log)}
     command = arguments(long_dataset, tmp_path / "out")
-    job = cluster.submit(SCRIPTS / "ray.sbatch", *command, options=options, HEAD_ADDR="127.0.0.1")
-    assert wait_until(lambda: cluster.has_open_files("n1", tmp_path / "out"), seconds=240, poll=0.1), log.read_text()
-    # The first node does nothing until the second one works: on a busy machine it might do all before the second joins.
-    cluster.stop_tasks("n1", "ray::")
-    assert wait_until(lambda: cluster.has_open_files("n2", tmp_path / "out"), seconds=240, poll=0.1), log.read_text()
-    cluster.continue_tasks("n1")
+    gates = Gates()
+    gates.close(STATUSES)
+    job = cluster.submit(SCRIPTS / "ray.sbatch", *command, options=options, HEAD_ADDR="127.0.0.1", **gates.variables)
+    # Each node waits in its first shard for the other: on a busy machine one might do all before the other joins.
+    for node in NODES:
+        assert wait_until(lambda: cluster.has_open_files(node, tmp_path / "out"), seconds=TIMEOUT), log.read_text()  # noqa: B023
+    gates.open()
     assert wait_until(lambda: cluster.has_ended(job), seconds=240, poll=0.5), log.read_text()
     assert cluster.fields(job)["JobState"] == "COMPLETED", log.read_text()
     assert f"{SHARDS}/{SHARDS} shards" in log.read_text()
@@ -178,19 +196,30 @@ def test_training_on_two_nodes_that_is_preempted_and_out_of_time_ends_as_one_pro
 ) -> None:
     parts, full = tmp_path / "parts", tmp_path / "full"
     options = {**NODE, "output": str(tmp_path / "train.log")}
-    checkpoint = parts / "checkpoint.pt"
+    checkpoint, gates = parts / "checkpoint.pt", Gates()
+    gates.close(checkpoint.name, after=SAVED)
+    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), **gates.variables}
     command = arguments_of_training(oxe_root, parts, "--steps", STEPS, "--every", "2")
-    job = cluster.submit(SCRIPTS / "train.sbatch", *command, options=options, MASTER_ADDR="127.0.0.1")
-    assert wait_until(checkpoint.exists, seconds=120), cluster.report()
+    job = cluster.submit(SCRIPTS / "train.sbatch", *command, options=options, **variables)
+    assert wait_until(checkpoint.exists, seconds=TIMEOUT), cluster.report()
     cluster.control("requeue", job)
-    cluster.start_now(job)
+    cluster.wait_until_pending(job)
+    gates.close(checkpoint.name, after=SAVED)
     before = checkpoint.stat().st_mtime_ns
-    assert wait_until(lambda: checkpoint.stat().st_mtime_ns > before, seconds=120), cluster.report()
+    cluster.start_now(job)
+    assert wait_until(lambda: checkpoint.stat().st_mtime_ns > before, seconds=TIMEOUT), cluster.report()
     # What Slurm sends two minutes before the end of the time.
     cluster.signal(f"{job}.0", "USR1")
-    assert wait_until(lambda: cluster.fields(job)["Restarts"] == "2", seconds=120), cluster.report()
+
+    def is_requeued() -> bool:
+        # The signal may come late, while the run waits at the gate.
+        gates.close(checkpoint.name, after=1)
+        return int(cluster.fields(job)["Restarts"]) >= 2
+
+    assert wait_until(is_requeued, seconds=TIMEOUT, poll=2), cluster.report()
+    gates.open()
     cluster.start_now(job)
-    assert wait_until(lambda: cluster.has_ended(job), seconds=240), cluster.report()
+    assert wait_until(lambda: cluster.has_ended(job), seconds=TIMEOUT, poll=0.5), cluster.report()
     assert cluster.fields(job)["JobState"] == "COMPLETED", (tmp_path / "train.log").read_text()
     log = (tmp_path / "train.log").read_text()
     assert log.count("starts at step 0;") == 1 and log.count("--resume continues") == 3

@@ -214,14 +214,15 @@ def merge_peak(folder: Path, part: Mapping[TableKind, Path], count: int) -> int:
     """Merge a part ``count`` times in a process of its own; returns the most memory that it had."""
     folder.mkdir()
     program = """if True:
-        import resource, sys
+        import sys
         from pathlib import Path
         from convert.index.tables import merge_index
         from tests.fixtures.datasets.index_parts import ACTION, STATE
+        from tests.fixtures.faults.memory_limit import peak_bytes
         folder, count, *files = sys.argv[1:]
         part = dict(zip(("episodes", "steps", "records"), map(Path, files)))
         merge_index(Path(folder), [part] * int(count), {"action": ACTION, "state": STATE})
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+        print(peak_bytes())
     """
     files = [str(part[kind]) for kind in ("episodes", "steps", "records")]
     done = subprocess.run(

@@ -66,11 +66,13 @@ with journal.lock(sys.argv[2], wait=len(sys.argv) > 3) as mine:
 def holder(journal: Journal) -> Iterator[subprocess.Popen[str]]:
     """A process that holds the lock of a shard and has a file half-written."""
     process = python(HOLD, journal.output, STEM)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "True\n"
-    yield process
-    process.kill()
-    process.communicate()
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "True\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def folder_of(journal: Journal) -> Path:
@@ -215,7 +217,7 @@ def test_the_lock_is_waited_for_if_that_is_wanted(journal: Journal, holder: subp
     thread.start()
     assert not claimed.wait(0.2)
     holder.kill()
-    assert claimed.wait(10)
+    assert claimed.wait(60)
     thread.join()
 
 

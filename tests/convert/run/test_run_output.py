@@ -41,13 +41,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 kB."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True, timeout=10)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True, timeout=60)
     if mounted.returncode:
         pytest.skip(f"no small file system can be mounted: {mounted.stderr.decode().strip()}")
     try:
         yield disk
     finally:
-        subprocess.run(["umount", "--lazy", disk], timeout=10)
+        subprocess.run(["umount", "--lazy", disk], timeout=60)
 
 
 def assert_refused(result: Result, output: Path, before: dict[str, str]) -> str:
@@ -80,7 +80,7 @@ def test_full_disk_stops_and_the_same_command_goes_on_when_there_is_room(
     folder = small_disk / "out" / "demo" / "1.0.0"
     assert not (folder / "dataset.json").exists()
     assert not list(folder.rglob("*.tmp"))
-    subprocess.run(["mount", "-o", "remount,size=4m", small_disk], check=True, timeout=10)
+    subprocess.run(["mount", "-o", "remount,size=4m", small_disk], check=True, timeout=60)
     assert convert(output=small_disk / "out").code == 0
     assert tree(folder) == tree(done)
 
@@ -96,7 +96,7 @@ def test_full_disk_stops_worker_processes_too_and_nothing_of_it_stays(
         assert command.processes() == []
     assert not list(small_disk.rglob("dataset.json"))
     assert not list(small_disk.rglob("*.tmp"))
-    subprocess.run(["mount", "-o", "remount,size=4m", small_disk], check=True, timeout=10)
+    subprocess.run(["mount", "-o", "remount,size=4m", small_disk], check=True, timeout=60)
     assert convert(output=small_disk / "out").code == 0
     assert tree(small_disk / "out" / "demo" / "1.0.0") == tree(done)
 

@@ -206,14 +206,14 @@ def test_a_store_that_is_down_is_said_before_work_begins(
     open_store.cache_clear()
     assert main(arguments(dataset, str(dataset.root), "s3://bucket/oxe")) == EXIT_FAILED
     assert f"s3://bucket/oxe: cannot be listed: no answer from {address}; check" in capsys.readouterr().err
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 def test_a_full_disk_names_the_staging_folder(
     store: Store, dataset: RldsDataset, staging: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(staging)]
-    if subprocess.run(mount, capture_output=True, timeout=10).returncode:
+    if subprocess.run(mount, capture_output=True, timeout=60).returncode:
         pytest.skip("no right to mount a small disk")
     bucket = store.new_bucket()
     try:

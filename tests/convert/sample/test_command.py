@@ -6,16 +6,14 @@ import contextlib
 import io
 import json
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from convert.sample.command import main, make_sample
-from tests.fixtures.command import REPOSITORY, is_written, wait_until
+from tests.fixtures.command import TIMEOUT, is_written, start, wait_until
 from tests.fixtures.datasets.sampled import REGISTRY
+from tests.fixtures.faults.gate import Gates
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -72,11 +70,12 @@ def test_an_output_that_is_a_file_ends_in_exit_code_2(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_killed_run_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pairstream", "sample", "--datasets", "toto", "--output", str(tmp_path)]
-    process = subprocess.Popen([*command, "--steps", "5000", "--jobs", "1"], cwd=REPOSITORY)
-    assert wait_until(lambda: is_written(tmp_path, "*.tfrecord-*"), seconds=60)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    gates = Gates()
+    gates.close("0.1.0")
+    options = ("--datasets", "toto", "--output", str(tmp_path), "--steps", "5000", "--jobs", "1")
+    with start(*options, module="pairstream sample", environment=gates.variables) as command:
+        assert wait_until(lambda: is_written(tmp_path, "*.tfrecord-*"), seconds=TIMEOUT)
+        command.kill()
     left = os.listdir(tmp_path / "toto")
     assert len(left) == 1 and left[0].startswith(".0.1.0-")
     make_sample(tmp_path, [REGISTRY.dataset("toto")], episodes=1, steps=1, jobs=1)

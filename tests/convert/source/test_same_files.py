@@ -12,7 +12,7 @@ from convert.errors import EXIT_INTERRUPTED
 from convert.run.command import main
 from tests.convert.source.rosbag.bags import write_bags
 from tests.fixtures.arrays.written import write_shards_of_hdf5, write_shards_of_zarr
-from tests.fixtures.command import start, tree, wait_until
+from tests.fixtures.command import TIMEOUT, is_written, start, tree, wait_until
 from tests.fixtures.datasets.own_files import write_files
 
 KINDS: dict[str, Callable[[Path], list[str]]] = {
@@ -61,7 +61,7 @@ def test_processes_write_what_one_process_writes(
 def test_an_interrupted_conversion_goes_on(arguments: list[str], tmp_path: Path, reference: dict[str, str]) -> None:
     with start(*arguments, "--output", str(tmp_path), "--num-workers", "1") as command:
         assert wait_until(
-            lambda: any(tmp_path.rglob("*.status.json")) or command.process.poll() is not None, seconds=120
+            lambda: is_written(tmp_path, "*.status.json") or command.process.poll() is not None, seconds=TIMEOUT
         )
         command.process.send_signal(signal.SIGINT)
         # Python ends by the signal itself where it came while a text was executed, as for a dataclass.

@@ -17,8 +17,9 @@ from convert.plan import Conversion, ConvertConfig
 from convert.run.command import main
 from convert.shard.images import FramePolicy
 from convert.tasks.shard import convert_shard, join_pieces
-from tests.fixtures.command import start, tree, wait_until, write_damaged_dataset
+from tests.fixtures.command import TIMEOUT, start, tree, wait_until, write_damaged_dataset
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
+from tests.fixtures.faults.gate import STATUSES, Gates
 from tests.fixtures.same_conversion import arguments, lerobot_arguments
 
 NATIVE = ConvertConfig(policy=FramePolicy(size=None))
@@ -109,13 +110,15 @@ def test_tasks_that_share_the_pieces_at_the_same_time_give_what_one_process_give
 def test_a_conversion_that_is_killed_between_pieces_goes_on_with_the_others(
     at_once: dict[str, str], into: list[str], tmp_path: Path
 ) -> None:
+    gates = Gates()
     for count in (1, 3):
-        with start(*into, "--num-workers=1", module=IN_PIECES) as process:
+        gates.close(STATUSES, after=4)
+        with start(*into, "--num-workers=1", module=IN_PIECES, environment=gates.variables) as process:
 
             def reached(count: int = count) -> bool:
-                return len(list(tmp_path.glob(f"*/*/{FOLDER}/*.status.json"))) >= count
+                return len(list(tmp_path.glob(f"*/*/{FOLDER}/{STATUSES}"))) >= count
 
-            assert wait_until(reached, seconds=120, poll=0.01)
+            assert wait_until(reached, seconds=TIMEOUT, poll=0.01)
             process.kill()
     with start(*into, "--num-workers=2", module=IN_PIECES) as process:
         assert process.wait().code == EXIT_DAMAGED

@@ -73,20 +73,18 @@ def test_the_columns_of_a_shard_are_not_kept_to_its_end(tmp_path: Path) -> None:
     record = serialise(features, episode)
     dataset = write_dataset(tmp_path / "source", features=features, splits={"train": [[record] * 200]})
     program = """if True:
-        import resource, sys
+        import sys
         from pathlib import Path
         from convert.journal.journal import Journal
         from convert.tasks.shard import convert_shard
         from tests.fixtures.datasets.rlds_dataset import RldsDataset
-
-        def peak():
-            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+        from tests.fixtures.faults.memory_limit import peak_bytes
 
         conversion = RldsDataset(Path(sys.argv[1]), "demo").conversion(Path(sys.argv[2]), wide=["depth"])
         Journal(conversion.plan.output).begin(conversion.parameters)
-        before = peak()
+        before = peak_bytes()
         convert_shard(conversion.jobs[0], conversion.plan)
-        print(peak() - before)
+        print(peak_bytes() - before >> 20)
     """
     arguments = [sys.executable, "-c", program, str(dataset.root), str(tmp_path / "out")]
     grown = int(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout)

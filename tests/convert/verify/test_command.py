@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -17,6 +17,7 @@ from convert.errors import UsageError
 from convert.run.command import main as convert
 from convert.verify.command import verify_root
 from stream.format.names import shard_file, table_file
+from tests.fixtures.command import TIMEOUT, Result, start, wait_until
 from tests.fixtures.faults.conversion_damage import DATASET, STEM, empty, problems, verify
 
 
@@ -120,15 +121,18 @@ def test_ctrl_c_ends_all_processes_without_a_traceback(root: Path, folder: Path,
     # A file with a hole of a terabyte takes hours to read.
     endless = folder / "train" / shard_file(STEM)
     os.truncate(endless, 1 << 40)
-    arguments = [sys.executable, "-m", "pairstream", "verify", str(root), "--jobs", "2"]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
-        running = psutil.Process(process.pid)
-        deadline = time.monotonic() + 60
-        while not any(str(endless) == file.path for child in running.children() for file in child.open_files()):
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.05)
-        children = running.children()
-        (os.killpg if whole_group else os.kill)(process.pid, signal.SIGINT)
-        output, errors = process.communicate(timeout=30)
-    assert (process.returncode, output) == (130, b"") and errors == b"interrupted; nothing was changed\n"
-    assert psutil.wait_procs(children, timeout=10)[1] == []
+    with start(str(root), "--jobs", "2", module="pairstream verify") as running:
+
+        def is_reading() -> bool:
+            opened = []
+            for process in running.processes():
+                with contextlib.suppress(psutil.Error):
+                    opened += [file.path for file in process.open_files()]
+            return str(endless) in opened
+
+        assert wait_until(lambda: is_reading() or running.process.poll() is not None, seconds=TIMEOUT, poll=0.05)
+        children = psutil.Process(running.pid).children()
+        (os.killpg if whole_group else os.kill)(running.pid, signal.SIGINT)
+        result = running.wait()
+    assert result == Result(130, "", "interrupted; nothing was changed\n")
+    assert children and psutil.wait_procs(children, timeout=60)[1] == []

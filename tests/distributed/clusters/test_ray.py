@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +13,10 @@ import psutil
 import pytest
 
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
-from convert.journal.journal import FOLDER
 from convert.run.command import main
-from tests.fixtures.command import is_written, run, start, tree, wait_until
+from tests.fixtures.command import TIMEOUT, is_alive, is_written, run, start, tree, wait_until, written
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
+from tests.fixtures.faults.gate import STATUSES, Gates
 from tests.fixtures.object_stores import Store, object_store, objects
 from tests.fixtures.same_conversion import SHARDS, arguments, assert_complete
 from tests.fixtures.servers.ray_cluster import RayCluster, ray_cluster
@@ -34,10 +35,23 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @pytest.fixture(scope="module")
-def cluster(store: Store) -> Iterator[RayCluster]:
+def all_gates() -> Gates:
+    return Gates()
+
+
+@pytest.fixture(scope="module")
+def cluster(store: Store, all_gates: Gates) -> Iterator[RayCluster]:
     """Two nodes, whose workers find the store by their environment."""
-    with ray_cluster(2) as cluster:
+    with ray_cluster(2, all_gates.variables) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def gates(all_gates: Gates) -> Iterator[Gates]:
+    """Gates of the cluster's workers, which let three of the five large shards be finished."""
+    all_gates.close(STATUSES, after=3)
+    yield all_gates
+    all_gates.open()
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +72,7 @@ def on(cluster: RayCluster) -> tuple[str, ...]:
 
 
 def temporary_files(output: Path) -> list[Path]:
-    return list(output.rglob("*.tmp"))
+    return written(output, "*.tmp")
 
 
 def test_two_nodes_write_what_one_process_writes_and_count_it(
@@ -94,33 +108,40 @@ def test_workers_write_into_a_bucket_what_one_process_writes_on_a_disk(
 
 
 def test_the_job_of_a_node_that_dies_in_its_middle_is_done_by_another(
-    cluster: RayCluster, large_dataset: RldsDataset, expected: dict[str, str], tmp_path: Path
+    cluster: RayCluster, gates: Gates, large_dataset: RldsDataset, expected: dict[str, str], tmp_path: Path
 ) -> None:
     cluster.add_node()
-    assert cluster.num_alive() == 3
+    assert wait_until(lambda: cluster.num_alive() == 3, seconds=TIMEOUT)
     with start(*arguments(large_dataset, tmp_path), *LARGE, *on(cluster), "--json") as command:
         open_files = cluster.kill_a_node_in_the_middle_of_a_job(tmp_path)
         assert open_files and not is_written(tmp_path, "dataset.json")
+        gates.open()
         result = command.wait()
     assert result.code == 0, result.err
     assert json.loads(result.out)["counters"]["shards"] == 5
     assert tree(tmp_path) == expected
-    assert wait_until(lambda: cluster.num_alive() == 2, seconds=60)
+    assert wait_until(lambda: cluster.num_alive() == 2, seconds=TIMEOUT)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_an_interrupted_command_ends_its_tasks_and_the_same_command_continues(
-    cluster: RayCluster, large_dataset: RldsDataset, expected: dict[str, str], tmp_path: Path, number: signal.Signals
+    cluster: RayCluster,
+    gates: Gates,
+    large_dataset: RldsDataset,
+    expected: dict[str, str],
+    tmp_path: Path,
+    number: signal.Signals,
 ) -> None:
     command_line = (*arguments(large_dataset, tmp_path), *LARGE, *on(cluster))
     with start(*command_line) as command:
-        assert wait_until(lambda: bool(temporary_files(tmp_path)), seconds=120), "no job began"
+        assert wait_until(lambda: bool(temporary_files(tmp_path)), seconds=TIMEOUT), "no job began"
         command.signal(number)
         result = command.wait()
     assert result.code == EXIT_INTERRUPTED, result.err
     assert "run the same command again to continue" in result.err
     assert "Traceback" not in result.err
     assert temporary_files(tmp_path) == []
+    gates.open()
     assert run(*command_line).code == 0
     assert tree(tmp_path) == expected
 
@@ -155,23 +176,22 @@ def test_a_node_with_another_version_of_a_library_is_named(
 def test_without_an_address_a_cluster_of_this_machine_ends_with_the_command(
     dataset: RldsDataset, in_memory: dict[str, str], tmp_path: Path, number: signal.Signals | None
 ) -> None:
-    sessions = set(Path("/tmp/ray").glob("session_2*"))
-    home = tmp_path.with_name("home")
+    home, gates = tmp_path.with_name("home"), Gates()
+    gates.close(STATUSES)
     command_line = (*arguments(dataset, tmp_path), "--engine", "ray", "--num-workers", "2")
-    with start(*command_line, environment={"HOME": str(home)}) as command:
-        processes: list[psutil.Process] = []
-
-        def is_started() -> bool:
-            processes[:] = psutil.Process(command.pid).children(recursive=True)
-            return is_written(tmp_path, f"*{FOLDER}*") or bool(temporary_files(tmp_path))
-
-        assert wait_until(is_started, seconds=120, poll=0.05)
-        if number is None:
-            assert_complete(command.wait())
-            assert tree(tmp_path) == in_memory
-            assert set(Path("/tmp/ray").glob("session_2*")) <= sessions
-        else:
-            command.kill()
-    assert not (home / ".ray" / "auth_token").exists(), "later clusters of this account would take the token"
-    assert processes
-    assert wait_until(lambda: not any(process.is_running() for process in processes), seconds=30)
+    # Ray's folder has a short name, as its sockets are there.
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        environment = {"HOME": str(home), "RAY_TMPDIR": folder, **gates.variables}
+        with start(*command_line, environment=environment) as command:
+            assert wait_until(lambda: bool(temporary_files(tmp_path)), seconds=TIMEOUT), "no job began"
+            processes = psutil.Process(command.pid).children(recursive=True)
+            if number is None:
+                gates.open()
+                assert_complete(command.wait())
+                assert tree(tmp_path) == in_memory
+                assert written(Path(folder), "session_2*") == []
+            else:
+                command.kill()
+        assert not (home / ".ray" / "auth_token").exists(), "later clusters of this account would take the token"
+        assert processes
+        assert wait_until(lambda: not any(map(is_alive, processes)), seconds=60)

@@ -25,6 +25,7 @@ from tests.faults.chaos.outage import FORMS, SECONDS, outage
 from tests.faults.chaos.programs import IN_MEMORY, Conversion, Training
 from tests.faults.chaos.sandbox import LIMIT_S, Broken, Fault, NotPossible, Trial
 from tests.fixtures.command import Command, tree
+from tests.fixtures.faults.gate import STATUSES
 
 _CGROUP = Path("/sys/fs/cgroup")
 _MERGING_S = 3.0
@@ -174,6 +175,7 @@ def source_changed(trial: Trial, fault: Fault) -> None:
     code, edit = _CHANGES[change]
     source = trial.folder / "source"
     shutil.copytree(trial.sandbox.source, source)
+    trial.gates.close(STATUSES, after=trial.sandbox.total_shards * 3 // 4)
     with Conversion(fault.program.where, source=source).running(trial) as command:
         trial.wait_for(trial.chance.uniform(2, trial.sandbox.total_shards / 2), command)
         trial.kill(command)

@@ -34,7 +34,9 @@ def outage(trial: Trial, fault: Fault, *, form: Form) -> None:
         training = Training(trial.sandbox, root=server.url, cache=f"{trial.folder}/cache:50KB")
         with training.running(trial) as command:
             training.wait(trial, command)
-            server.fail(form, seconds=seconds)
+            with server.failing(form):
+                trial.gates.open()
+                time.sleep(seconds)
             if command.process.poll() is not None:
                 raise Broken("the run ended before the outage did")
             trial.check_done(trial.end(command))
@@ -66,11 +68,17 @@ class FailingServer:
             self._server.stop()
 
     def fail(self, form: Form, *, seconds: float) -> None:
-        """Fail for some seconds; connections that stalled are never answered."""
+        """Fail for some seconds."""
+        with self.failing(form):
+            time.sleep(seconds)
+
+    @contextlib.contextmanager
+    def failing(self, form: Form) -> Iterator[None]:
+        """Fail during the context; connections that stalled are never answered."""
         self.form = form
         if form == "refused":
             self._server.stop()
-        time.sleep(seconds)
+        yield
         if form == "refused":
             self._server = _Server(("127.0.0.1", self._server.server_port), self)
             self._server.start()

@@ -17,6 +17,8 @@ from tests.fixtures.command import Command, Result
 STEPS = 40
 _BATCH = 8
 _STEP_MS = 10.0
+_LEFT = 11
+"""Steps after the last one that a fault happens at: more than are prefetched."""
 _ADDRESS_SPACE_MB = ADDRESS_SPACE >> 20
 _MODES = {"in memory": "--num-workers=1", "2 processes": "--num-workers=2", "Dask": "--runner=DaskRunner"}
 """Ways to convert, with their argument; Dask has two workers too."""
@@ -84,7 +86,8 @@ class Training(Program):
 
     @contextlib.contextmanager
     def running(self, trial: Trial, *, through: Sequence[str] = ()) -> Iterator[Command]:
-        """Start the script, or start it again: it goes on from its state."""
+        """Start the script, or start it again: it goes on from its state, and waits for a fault before its end."""
+        trial.gates.close("state.json", after=STEPS - _LEFT - 1)
         folder = _log(trial).parent
         folder.mkdir(exist_ok=True)
         loader = {"root": str(self._root), **self._loader, "num_workers": 2, "num_steps": STEPS, "cache": self._cache}
@@ -93,7 +96,7 @@ class Training(Program):
             yield command
 
     def wait(self, trial: Trial, command: Command) -> None:
-        log, step = _log(trial), trial.chance.randrange(1, STEPS - 10)
+        log, step = _log(trial), trial.chance.randrange(1, STEPS - _LEFT + 1)
         trial.wait_until(
             lambda: log.exists() and log.read_text().count("\n") >= step, command, condition=f"step {step} is reached"
         )

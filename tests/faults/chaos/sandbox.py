@@ -23,11 +23,12 @@ from bench.measure.child import BenchFailed, ChildFailed
 from stream.format.frame import Codec
 from stream.format.video import VIDEO_CODECS
 from tests.faults.shared_memory import own_shared_memory
-from tests.fixtures.command import Command, Result, is_alive, run, start, tree, wait_until
+from tests.fixtures.command import Command, Result, is_alive, run, start, tree, wait_until, written
+from tests.fixtures.faults.gate import STATUSES, Gates
 
 LIMIT_S = 180.0
 """Seconds after which a command counts as hanging."""
-GONE_S = 5.0
+GONE_S = 60.0
 """Seconds in which all processes of a command must end once its main process has ended."""
 _ENOUGH_PROBLEMS = 3
 _NUMBERED = re.compile(r"(process|worker) \d+")
@@ -199,18 +200,22 @@ class Sandbox:
 
 
 class Trial:
-    """An output, its own TMPDIR, in which nothing may be left, and the chance that rules the attempt."""
+    """An output, its own TMPDIR, in which nothing may be left, and the chance that rules the attempt.
+
+    A program may wait at ``gates``, so that it has not ended before a fault happens; they open when its end is awaited.
+    """
 
     def __init__(self, sandbox: Sandbox, folder: Path, chance: random.Random) -> None:
         self.sandbox, self.folder, self.chance = sandbox, folder, chance
         self.name = f"{sandbox.folder.name}-{folder.name}"
         self.out, self.tmp, self._shared_memory = folder / "out", folder / "tmp", folder / "shm"
+        self.gates = Gates(folder)
         self.tmp.mkdir(parents=True)
 
     @contextlib.contextmanager
     def starting(self, module: str, *arguments: str, through: Sequence[str] = ()) -> Iterator[Command]:
         """Start a command with this trial's TMPDIR and /dev/shm."""
-        quiet = {"TMPDIR": str(self.tmp), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        quiet = {"TMPDIR": str(self.tmp), "TF_CPP_MIN_LOG_LEVEL": "3", **self.gates.variables}
         through = [*own_shared_memory(self._shared_memory), *through]
         with start(*arguments, module=module, environment=quiet, through=through) as command:
             yield command
@@ -221,6 +226,7 @@ class Trial:
             return self.end(command)
 
     def end(self, command: Command) -> Result:
+        self.gates.open()
         result = command.wait(LIMIT_S)
         self.check_gone(command)
         return result
@@ -231,9 +237,9 @@ class Trial:
 
     def finished(self) -> int:
         """Return the number of finished shards, in complete and incomplete datasets."""
-        complete = [path.parent for path in self.out.glob("*/*/dataset.json")]
-        statuses = sum(1 for _ in self.out.glob("*/*/.convert/*.status.json"))
-        return statuses + sum(1 for folder in complete for _ in folder.glob("*/*.arrayrecord"))
+        complete = [path.parent for path in written(self.out, "dataset.json")]
+        shards = sum(len(written(folder, "*.arrayrecord")) for folder in complete)
+        return len(written(self.out, STATUSES)) + shards
 
     def is_complete(self) -> bool:
         return self.finished() == self.sandbox.total_shards and not list(self.out.glob("*/*/.convert"))
@@ -279,7 +285,7 @@ class Trial:
             raise Broken(f"exit code {result.code}: {_shown(result.err)}")
 
     def _left(self) -> list[str]:
-        paths = [*self.tmp.rglob("*"), *self._shared_memory.rglob("*"), *self.out.rglob("*.tmp")]
+        paths = [*written(self.tmp, "*"), *written(self._shared_memory, "*"), *written(self.out, "*.tmp")]
         return [str(path.relative_to(self.folder)) for path in paths]
 
     def _processes(self, command: Command) -> list[str]:

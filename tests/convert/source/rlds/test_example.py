@@ -155,18 +155,16 @@ def test_raw_frames_take_about_the_memory_of_their_record(tmp_path: Path) -> Non
     path = tmp_path / "record"
     path.write_bytes(record_of("image", 3, delimited(1, pixels)))
     program = """if True:
-        import resource, sys
+        import sys
         from convert.source.features import Feature
         from convert.source.rlds.parser import EpisodeParser
-
-        def peak():
-            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+        from tests.fixtures.faults.memory_limit import peak_bytes
 
         camera = Feature(path="steps/image", kind="tensor", level="step", shape=(256, 256, 3), dtype="uint8")
-        before = peak()
+        before = peak_bytes()
         record = open(sys.argv[1], "rb").read()
         frames = sum(frame.shape == (256, 256, 3) for frame in EpisodeParser([camera], ()).parse(record).frames)
-        print(frames, (peak() - before) / len(record))
+        print(frames, (peak_bytes() - before) / len(record))
     """
     done = subprocess.run([sys.executable, "-c", program, str(path)], check=True, capture_output=True, text=True)
     frames, times = done.stdout.split()

@@ -18,8 +18,9 @@ from convert.verify.command import main as verify
 from stream import add_labels, make_loader
 from stream.format.manifest import read_manifest
 from tests.convert.source.root.test_dataset import content, convert, from_source
-from tests.fixtures.command import start, tree, wait_until
+from tests.fixtures.command import TIMEOUT, start, tree, wait_until
 from tests.fixtures.datasets.rlds_dataset import demo_episode, write_dataset
+from tests.fixtures.faults.gate import STATUSES, Gates
 
 LENGTHS = (6, 4, 7)
 
@@ -101,8 +102,10 @@ def test_a_join_that_is_killed_goes_on_and_ends_as_if_it_was_not(sessions: list[
     assert convert(together(*sessions), tmp_path / "whole", *options) == 0
     command = ("--datasets", together(*sessions), "--output", str(tmp_path / "out"), *options)
     journal = tmp_path / "out" / "demo" / "1.0.0" / FOLDER
-    with start(*command) as running:
-        assert wait_until(lambda: len([*journal.glob("*.status.json")]) > 1, seconds=60, poll=0.005)
+    gates = Gates()
+    gates.close(STATUSES, after=3)
+    with start(*command, environment=gates.variables) as running:
+        assert wait_until(lambda: len([*journal.glob(STATUSES)]) > 1, seconds=TIMEOUT, poll=0.005)
         running.kill()
     assert not (journal.parent / "dataset.json").exists()
     assert convert(command[1], tmp_path / "out", *options) == 0
