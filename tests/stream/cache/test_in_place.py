@@ -22,10 +22,12 @@ from stream.base.errors import ArgumentError, FormatError, RecordError, StreamEr
 from stream.cache.quota import CacheQuota
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME
 from stream.storage.cache_folder import cached_root
+from stream.storage.object_reads import DEADLINE_S
 from stream.storage.remote import RemoteError
 from tests.documentation.blocks import python_blocks
 from tests.fixtures.command import run, start, wait_until
 from tests.fixtures.object_stores import Store, object_store, seen_through, unreliable, upload_tree, web_server
+from tests.fixtures.servers.clock import Clock
 
 BATCH, STEPS = 12, 25
 OPTIONS: dict[str, Any] = {"batch_size": BATCH, "seed": 5, "num_steps": STEPS}
@@ -283,10 +285,17 @@ def test_a_shard_that_was_replaced_is_one_error(
 
 
 def test_a_store_that_does_not_answer_is_one_error_and_the_state_goes_on(
-    impatient: None, small_root: Path, cache: Path, expected: list[str]
+    clock: Clock, small_root: Path, cache: Path, expected: list[str]
 ) -> None:
     is_down = False
-    with web_server(small_root, lambda method, path, body: 503 if is_down and "arrayr" in path else body) as url:
+
+    def answer(method: str, path: str, body: bytes) -> bytes | int:
+        if not is_down or "arrayr" not in path:
+            return body
+        clock.forward(DEADLINE_S / 4)
+        return 503
+
+    with web_server(small_root, answer) as url:
         loader = make_loader(url, "demo", **{**OPTIONS, "num_workers": 0}, cache=cache)
         iterator = iter(loader)
         digests = [digest(next(iterator))]
@@ -306,7 +315,7 @@ def test_a_store_that_does_not_answer_is_one_error_and_the_state_goes_on(
 
 
 @pytest.mark.long
-def test_a_worker_says_the_same_in_one_line(impatient: None, s3: Store, small_root: Path, cache: Path) -> None:
+def test_a_worker_says_the_same_in_one_line(s3: Store, small_root: Path, cache: Path) -> None:
     url = f"{s3.new_bucket()}/oxe"
     upload_tree(small_root, url)
     with seen_through(s3, lambda method, path, body: 403 if "arrayr" in path else body):

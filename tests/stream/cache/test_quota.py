@@ -116,7 +116,7 @@ def test_a_full_disk_is_one_warning_and_every_batch(
 ) -> None:
     cache.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", cache], capture_output=True, timeout=10
+        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", cache], capture_output=True, timeout=60
     )
     if mounted.returncode:
         pytest.skip("no right to mount a small disk")
