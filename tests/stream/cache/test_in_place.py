@@ -25,7 +25,7 @@ from stream.storage.cache_folder import cached_root
 from stream.storage.object_reads import DEADLINE_S
 from stream.storage.remote import RemoteError
 from tests.documentation.blocks import python_blocks
-from tests.fixtures.command import run, start, wait_until
+from tests.fixtures.command import TIMEOUT, run, start, wait_until
 from tests.fixtures.object_stores import Store, object_store, seen_through, unreliable, upload_tree, web_server
 from tests.fixtures.servers.clock import Clock
 
@@ -182,7 +182,7 @@ def test_any_kill_leaves_the_cache_sound(bucket: str, cache: Path, expected: lis
     draw = random.Random(0)
     for _ in range(5):
         with start(module="train_far", environment={"PYTHONPATH": path}) as running:
-            assert wait_until(lambda: cache.exists(), seconds=60)
+            assert wait_until(lambda: cache.exists(), seconds=TIMEOUT)
             time.sleep(draw.random() * 1.5)
             running.kill()
         assert batches(bucket, cache) == expected

@@ -153,7 +153,7 @@ def test_workers_may_keep_more_files_open_than_the_trainer(oxe_root: Path, other
 def test_iterators_made_and_dropped_leave_nothing(oxe_root: Path, others: set[psutil.Process]) -> None:
     loader = make_loader(oxe_root, "oxe29", batch_size=24, num_workers=1, action=None, state=None, language=None)
     next(iter(loader))
-    files = len(os.listdir("/proc/self/fd"))
+    files, mapped = len(os.listdir("/proc/self/fd")), set(named_memory(os.getpid()))
     for number in range(20):
         iterator = iter(loader)
         if number % 10 == 0:
@@ -165,7 +165,7 @@ def test_iterators_made_and_dropped_leave_nothing(oxe_root: Path, others: set[ps
     assert wait_until(lambda: set(workers_of(os.getpid())) <= others, seconds=GONE_S)
     # The loader itself keeps files open: those of the shards that it read.
     assert len(os.listdir("/proc/self/fd")) <= files
-    assert not named_memory(os.getpid())
+    assert set(named_memory(os.getpid())) <= mapped
 
 
 def test_a_killed_worker_is_one_error_at_its_step_and_set_state_goes_on(
