@@ -194,8 +194,8 @@ def test_the_limit_of_requests_is_waited_for_and_is_no_outage(
     hub.busy_until = clock.monotonic() + 3 * object_reads.DEADLINE_S
     reads = [Read(shard, begin, begin + 9, lambda begin, content: None) for begin in range(20)]
     started = reads_of_process().start(reads)
-    assert wait_until(lambda: bool(caplog.records), seconds=60)
     clock.settle()
+    assert wait_until(clock.all_sleep, seconds=60)
     clock.forward(3 * object_reads.DEADLINE_S + 5)
     assert started.result(timeout=60) == [None] * 20
     # All requests that were sent before the first answer, and none after it.
