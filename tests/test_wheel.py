@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -34,7 +35,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         source = REPOSITORY / name
         if name and (source.is_symlink() or source.is_file()):
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(source, copy / name, follow_symlinks=False)
+            # Another test may remove its file meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copy(source, copy / name, follow_symlinks=False)
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", copy / "dist", ".", cwd=copy)
     (built,) = (copy / "dist").glob("*.whl")
     return built

@@ -93,7 +93,7 @@ class ObjectReads:
             StreamError: The process was forked after the first read.
         """
         request = Read(url, begin, end, lambda begin, content: None, None, traffic)
-        return bytes(self.wait(self._read(request, time.monotonic(), late_s)))
+        return bytes(self.wait(self._read(request, self._loop.time(), late_s)))
 
     async def repeat(
         self, send: Callable[[], Awaitable[_Answer]], left: Callable[[], float], *, late_s: float = math.inf

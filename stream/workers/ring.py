@@ -7,7 +7,6 @@ free again when the last array, view or tensor over it is gone; if the caller ke
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import mmap
 import os
@@ -27,12 +26,14 @@ _REMEDY = "take a smaller batch_size, fewer num_workers or a smaller prefetch"
 class Slot:
     """Shared memory of ``size`` bytes for one batch; its file descriptor ``fd`` also identifies it in its ring.
 
-    ``unlock`` is called before the memory ``map`` is unmapped; it is None if the memory is not page-locked.
+    ``unlock`` is called before the memory ``map`` is unmapped; it is None if the memory is not page-locked. ``loan`` is
+    the reference to the buffer that is lent, None while the slot is not lent.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.unlock: Callable[[], None] | None = None
+        self.loan: _Loan | None = None
         self.fd = -1
         try:
             self.fd = anonymous_file("stream-slot")
@@ -63,6 +64,13 @@ class Slot:
             self.unlock = None
 
 
+class _Loan(weakref.ref[Any]):
+    """Reference to a buffer over a slot."""
+
+    __slots__ = ("slot",)
+    slot: Slot
+
+
 def slot_of(array: Any) -> Slot | None:
     """Return the slot that an array is in, or None if its memory is not of a ring."""
     while isinstance(array, np.ndarray):
@@ -76,8 +84,10 @@ class Ring:
     def __init__(self, size: int) -> None:
         self.size = size
         self.slots: list[Slot] = []
-        # Weak references append to it, in whichever thread releases a batch last.
         self._free: deque[Slot] = deque()
+        # Loans append themselves, in whichever thread releases a batch last. A Python function in place of the method
+        # of the deque would lose a Ctrl-C that comes while it runs: exceptions of such calls are only printed.
+        self._returned: deque[_Loan] = deque()
         self._is_closed = False
 
     def reserve(self, num_slots: int) -> None:
@@ -91,6 +101,10 @@ class Ring:
     def take(self) -> Slot:
         """Return a free slot, or a new one if none is free."""
         # Only one thread takes slots.
+        while self._returned:
+            slot = self._returned.popleft().slot
+            slot.loan = None
+            self._free.append(slot)
         if self._free:
             return self._free.popleft()
         try:
@@ -104,10 +118,10 @@ class Ring:
 
     def give(self, slot: Slot) -> None:
         """Return a slot to the ring; no array may point into it."""
-        self._free.append(slot)
-        # Checked after appending, as another thread may close the ring meanwhile.
         if self._is_closed:
-            self.close()
+            slot.close()
+        else:
+            self._free.append(slot)
 
     def lend(self, slot: Slot) -> Any:
         """Return the memory of a slot as a buffer; the slot returns to the ring with the last array over it.
@@ -117,13 +131,20 @@ class Ring:
         # Arrays over this object keep it alive; over a memoryview they would keep only the memory behind it.
         buffer = (ctypes.c_char * slot.size).from_buffer(slot.map)
         buffer.slot = slot  # type: ignore[attr-defined]
-        # The callback holds the ring only, so that a dropped iterator does not live as long as its last batch.
-        weakref.finalize(buffer, self.give, slot).atexit = False
+        slot.loan = _Loan(buffer, self._returned.append)
+        slot.loan.slot = slot
         return buffer
 
     def close(self) -> None:
         """Close the free slots now, and the others when they return."""
         self._is_closed = True
-        with contextlib.suppress(IndexError):
-            while True:
-                self._free.popleft().close()
+        for slot in self._free:
+            slot.close()
+        for loan in [slot.loan for slot in self.slots if slot.loan is not None]:
+            loan.slot.loan = None
+            buffer = loan()
+            if buffer is None:
+                loan.slot.close()
+            else:
+                weakref.finalize(buffer, loan.slot.close).atexit = False
+        self._free.clear()

@@ -3,40 +3,43 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import importlib.util
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fixtures.command import REPOSITORY
+from tests.fixtures.command import REPOSITORY, TIMEOUT, wait_until
 
 
-def _start(*command: str) -> subprocess.Popen[str]:
+def _start(*command: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
     return subprocess.Popen(
         [sys.executable, *command],
         cwd=REPOSITORY,
         env=environment,
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def _command(example: str, root: Path, out: Path, *more: str) -> subprocess.Popen[str]:
+def _command(example: str, root: Path, out: Path, *more: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
     mixture = "bridge,viola" if example == "train_policy" else "bridge"
     command = [f"examples/{example}.py", "--root", str(root), "--out", str(out), "--mixture", mixture]
-    return _start(*command, "--batch-size", "8", "--num-workers", "1", *more)
+    return _start(*command, "--batch-size", "8", "--num-workers", "1", *more, stdout=stdout)
 
 
 def _finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     try:
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=TIMEOUT)
     finally:
         process.kill()
     return process.returncode, output, errors
@@ -47,17 +50,28 @@ def _run(example: str, root: Path, out: Path, *more: str) -> tuple[int, str, str
 
 
 def _interrupt(example: str, root: Path, out: Path, *more: str) -> tuple[int, str]:
-    """Send Ctrl-C when the first steps are reported."""
-    process = _command(example, root, out, *more)
+    """Send Ctrl-C when the first steps are reported; the others wait, as the pipe of the reports is full then."""
+    reader, writer = os.pipe()
+    filling = fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096) - ROOM
+    os.write(writer, b"\n" * filling)
+    process = _command(example, root, out, *more, stdout=writer)
+    os.close(writer)
     try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
+        with open(reader) as reports:
+            assert wait_until(lambda: _unread(reader) > filling or process.poll() is not None, seconds=TIMEOUT)
+            process.send_signal(signal.SIGINT)
+            output = reports.read()
+        _, errors = process.communicate(timeout=TIMEOUT)
     finally:
         process.kill()
-    assert line.startswith("step "), errors
+    assert output.lstrip().startswith("step "), errors
     return process.returncode, errors
+
+
+def _unread(pipe: int) -> int:
+    """Return the bytes in a pipe."""
+    (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
+    return int(count)
 
 
 def _losses(example: str, out: Path) -> list[list[float]]:
@@ -81,6 +95,8 @@ def _needs(example: str) -> Any:
 EXAMPLES = [_needs(name) for name in ("train_latent_action", "train_jax", "train_world_model", "train_policy")]
 FILES = sorted((REPOSITORY / "examples").glob("*.py"))
 MOST_LINES = 120
+ROOM = 300
+"""Bytes of the reports of some steps."""
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

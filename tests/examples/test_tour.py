@@ -18,7 +18,9 @@ def test_the_tour_runs(frames_root: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("TOUR_ROOT", str(frames_root))
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     notebook = nbformat.read(REPOSITORY / "examples/tour.ipynb", as_version=4)
-    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(
+        notebook, timeout=400, startup_timeout=200, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     shown = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]
     assert sum("text/html" in data for data in shown) == 4
 

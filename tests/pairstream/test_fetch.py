@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from stream import ArgumentError, digest, make_loader
 from stream.base.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from stream.format.manifest import Fetched, write_fetched
 from stream.format.names import FETCHED_NAME, TABLE_KINDS
-from tests.fixtures.command import flip, run, start, tree, wait_until
+from tests.fixtures.command import TIMEOUT, flip, run, start, tree, wait_until
 from tests.fixtures.datasets.rewritten_records import change_table
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, convert_dataset, demo_episode, write_dataset
 from tests.fixtures.faults.disk import Disk
@@ -203,26 +203,47 @@ def test_a_complete_root_is_not_written_to_and_one_that_lacks_the_last_step_gets
     assert tree(local) == tree(root)
 
 
+class Gate:
+    """Lets a few through, and the others once it is open."""
+
+    def __init__(self, few: int) -> None:
+        self._passes, self._is_open = threading.Semaphore(few), threading.Event()
+
+    def wait(self) -> None:
+        while not self._is_open.is_set() and not self._passes.acquire(timeout=0.05):
+            pass
+
+    def open(self) -> None:
+        self._is_open.set()
+
+
 @pytest.mark.long
 def test_a_killed_fetch_goes_on_with_the_files_that_are_missing(
     store: Store, bucket: str, root: Path, local: Path
 ) -> None:
-    def slowly(method: str, path: str, body: bytes) -> bytes:
-        time.sleep(0.1 if "arrow" in path or "arrayrecord" in path else 0)
+    gates = [Gate(2)]
+
+    def in_parts(method: str, path: str, body: bytes) -> bytes:
+        if "arrayrecord" in path:
+            gates[-1].wait()
         return body
 
     command = (bucket, str(local), "--mixture", "demo", "--split", "train", "--split", "val", "--jobs", "2")
-    with proxy(store, slowly) as environment:
+    with proxy(store, in_parts) as environment:
+        # Two shards come, and no more until the command was killed; then two further ones until Ctrl-C.
         with start(*command, module="pairstream fetch", environment=environment) as running:
-            assert wait_until(lambda: len(shards(local)) >= 2, seconds=60)
+            assert wait_until(lambda: len(shards(local)) >= 2, seconds=TIMEOUT)
             running.kill()
+        gates[-1].open()
+        gates.append(Gate(2))
         assert not (local / FOLDER / "dataset.json").exists()
         with pytest.raises(ArgumentError, match=r"its fetch is not complete; run the same `pairstream fetch`"):
             make_loader(local, "demo", batch_size=4)
         inodes = {path: path.stat().st_ino for path in local.rglob("*.a*") if path.suffix != ".fetch"}
         with start(*command, module="pairstream fetch", environment=environment) as running:
-            assert wait_until(lambda: len(shards(local)) >= 4, seconds=60)
+            assert wait_until(lambda: len(shards(local)) >= 4, seconds=TIMEOUT)
             os.killpg(running.pid, signal.SIGINT)
+            gates[-1].open()
             result = running.wait()
         assert result.code == EXIT_INTERRUPTED
         assert result.err.splitlines()[-1] == "interrupted; run the same command again to continue"
@@ -363,7 +384,7 @@ def test_after_a_reindex_of_the_source_the_index_alone_is_fetched_again(
 def test_a_full_disk_is_one_error(root: Path, local: Path, assert_refused: Refused) -> None:
     local.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(local)]
-    if subprocess.run(command, capture_output=True, timeout=10).returncode:
+    if subprocess.run(command, capture_output=True, timeout=60).returncode:
         pytest.skip("no right to mount a small disk")
     try:
         assert_refused(root, f"{local}: ", "are to be fetched and", "are free")

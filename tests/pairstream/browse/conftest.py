@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pairstream.browse.browsed_root import BrowsedRoot
-from tests.pairstream.browse.running_site import Site, end_site, start_site
+from tests.pairstream.browse.running_site import PATIENCE_S, Site, end_site, start_site
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -36,7 +36,8 @@ def chromium() -> Iterator[Any]:
         pytest.skip("no chromium here; Debian's package is chromium")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with playwright.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        playwright.expect.set_options(timeout=PATIENCE_S * 1000)
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=PATIENCE_S * 1000)
         yield browser
         browser.close()
 
@@ -46,7 +47,7 @@ def page(chromium: Any) -> Iterator[Any]:
     """An empty page that fails the test if a script fails or another host is asked for anything."""
     context = chromium.new_context(viewport={"width": 1400, "height": 900}, accept_downloads=True)
     new_page = context.new_page()
-    new_page.set_default_timeout(20_000)
+    new_page.set_default_timeout(PATIENCE_S * 1000)
     faults, urls = list[str](), list[str]()
     new_page.on("pageerror", lambda error: faults.append(str(error)))
     new_page.on("request", lambda asked: urls.append(asked.url))

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from tests.fixtures.command import REPOSITORY
 
+PATIENCE_S = 120
+"""Seconds after which a page or the end of the command counts as hanging, on a busy machine too."""
+
 
 @dataclass(frozen=True)
 class Site:
@@ -40,5 +43,8 @@ def start_site(root: Path, marks: Path, *, change: str = "") -> Site:
 def end_site(site: Site, *, sent: int = signal.SIGINT) -> None:
     """End the command as Ctrl-C does; it says nothing."""
     site.process.send_signal(sent)
-    out, err = site.process.communicate(timeout=30)
+    try:
+        out, err = site.process.communicate(timeout=PATIENCE_S)
+    finally:
+        site.process.kill()
     assert (site.process.returncode, out, err) == (0, "", "")

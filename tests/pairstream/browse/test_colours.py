@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.installed import needs
-from tests.pairstream.browse.running_site import Site
+from tests.pairstream.browse.running_site import PATIENCE_S, Site
 
 pytestmark = [pytest.mark.long, needs("playwright")]
 LIGHT, DARK = "rgb(250, 250, 251)", "rgb(20, 23, 28)"
@@ -25,6 +25,7 @@ FIRST_COLOUR = """new MutationObserver(() => {
 def dark_page(chromium: Any) -> Iterator[Any]:
     """A page of a browser on a dark system."""
     context = chromium.new_context(color_scheme="dark")
+    context.set_default_timeout(PATIENCE_S * 1000)
     yield context.new_page()
     context.close()
 

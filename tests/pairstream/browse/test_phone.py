@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.static import write_static
 from tests.installed import needs
-from tests.pairstream.browse.running_site import Site
+from tests.pairstream.browse.running_site import PATIENCE_S, Site
 
 pytestmark = [pytest.mark.long, needs("playwright")]
 WIDTH = 420
@@ -22,7 +22,7 @@ CUT = "element => element.scrollWidth > element.clientWidth"
 @pytest.fixture
 def phone(chromium: Any) -> Iterator[Any]:
     page = chromium.new_page(viewport={"width": WIDTH, "height": 900})
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(PATIENCE_S * 1000)
     yield page
     page.close()
 

@@ -13,7 +13,7 @@ import pytest
 
 from pairstream.export.command import main
 from stream.base.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
-from tests.fixtures.command import flip, is_written, start, wait_until
+from tests.fixtures.command import TIMEOUT, flip, is_written, start, wait_until
 from tests.stream.index_root import write_dataset
 
 Refused = Callable[..., str]
@@ -152,14 +152,33 @@ def test_a_damaged_record_leaves_nothing(tmp_path: Path, refused: Refused) -> No
     assert "dataset arm, split train, row" in refused(tmp_path / "root", "--dataset", "arm", code=EXIT_FAILED)
 
 
+UNENDING = """
+import itertools, sys, time
+from pairstream.export import command
+
+class Writer(command.LeRobotWriter):
+    numbers = itertools.count(1)
+
+    def add(self, *arguments):
+        if next(self.numbers) == 10:
+            time.sleep(600)
+        super().add(*arguments)
+
+command.LeRobotWriter = Writer
+sys.exit(command.main())
+"""
+"""The command, which does not get past its tenth episode."""
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_an_interrupt_leaves_nothing(number: int, tmp_path: Path) -> None:
+    (tmp_path / "unending_export.py").write_text(UNENDING)
     write_dataset(tmp_path / "root", "arm", {"train": [[400] * 10]})
     output = tmp_path / "new" / "out"
     output.parent.mkdir()
     arguments = [str(tmp_path / "root"), "--dataset", "arm", "--video", "--output", str(output)]
-    with start(*arguments, module="pairstream export") as command:
-        assert wait_until(lambda: is_written(output.parent, "*.mp4"), seconds=60)
+    with start(*arguments, module="unending_export", environment={"PYTHONPATH": str(tmp_path)}) as command:
+        assert wait_until(lambda: is_written(output.parent, "*.mp4"), seconds=TIMEOUT)
         command.signal(number)
         done = command.wait()
     assert (done.code, done.err.strip()) == (EXIT_INTERRUPTED, "interrupted; nothing was written")

@@ -23,7 +23,7 @@ from rich.console import Console
 from pairstream.replay.command import main, make_table
 from stream import Loader, digest, load_loader, make_loader
 from stream.order.reference import SampleRef
-from tests.fixtures.command import REPOSITORY, run, start
+from tests.fixtures.command import REPOSITORY, TIMEOUT, run, start
 from tests.pairstream.replay.test_batch_html import refs_of
 
 MIXTURE = {"bridge": 2, "language_table": 1, "tidybot": 1}
@@ -310,7 +310,7 @@ def test_a_reader_who_has_seen_enough_ends_it_quietly(saved: Path) -> None:
         assert command.process.stdout is not None and command.process.stderr is not None
         assert command.process.stdout.readline().startswith("0 ")
         command.process.stdout.close()
-        assert command.process.wait(30) == 141
+        assert command.process.wait(TIMEOUT) == 141
         assert command.process.stderr.read() == ""
 
 
@@ -334,7 +334,7 @@ def test_ctrl_c_removes_the_progress_from_the_terminal_and_exits_with_130(saved:
                     continue
             process.send_signal(signal.SIGINT)
             process.stdout.read()
-            assert process.wait(30) == 130
+            assert process.wait(TIMEOUT) == 130
             os.set_blocking(terminal, True)
             with contextlib.suppress(OSError):  # Linux ends a terminal that nobody writes to with EIO
                 while more := os.read(terminal, 4096):

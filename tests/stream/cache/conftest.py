@@ -10,9 +10,10 @@ import pytest
 
 from convert.plan import ConvertConfig
 from convert.shard.images import FramePolicy
-from stream.storage import object_reads, object_stores
+from stream.storage.object_reads import object_reads
 from tests.fixtures.datasets.rlds_dataset import convert_dataset, demo_episode, write_dataset
 from tests.fixtures.object_stores import Store, object_store, upload_tree
+from tests.fixtures.servers.clock import Clock
 
 SHARDS = 6
 
@@ -60,7 +61,6 @@ def oxe_like(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make 100 seconds one."""
-    monkeypatch.setattr(object_reads, "DEADLINE_S", 1)
-    object_stores.open_store.cache_clear()
+def clock() -> Clock:
+    """The clock of the reads of this process."""
+    return Clock(object_reads())

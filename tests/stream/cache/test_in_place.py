@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
@@ -21,11 +23,13 @@ from stream import Select, add_labels, digest, load_loader, make_loader, remove_
 from stream.base.errors import ArgumentError, FormatError, RecordError, StreamError
 from stream.cache.quota import CacheQuota
 from stream.format.names import FETCHED_NAME, MANIFEST_NAME
+from stream.storage import object_reads
 from stream.storage.cache_folder import cached_root
 from stream.storage.remote import RemoteError
 from tests.documentation.blocks import python_blocks
-from tests.fixtures.command import run, start, wait_until
+from tests.fixtures.command import TIMEOUT, run, start, wait_until
 from tests.fixtures.object_stores import Store, object_store, seen_through, unreliable, upload_tree, web_server
+from tests.fixtures.servers.clock import Clock
 
 BATCH, STEPS = 12, 25
 OPTIONS: dict[str, Any] = {"batch_size": BATCH, "seed": 5, "num_steps": STEPS}
@@ -180,7 +184,7 @@ def test_any_kill_leaves_the_cache_sound(bucket: str, cache: Path, expected: lis
     draw = random.Random(0)
     for _ in range(5):
         with start(module="train_far", environment={"PYTHONPATH": path}) as running:
-            assert wait_until(lambda: cache.exists(), seconds=60)
+            assert wait_until(lambda: cache.exists(), seconds=TIMEOUT)
             time.sleep(draw.random() * 1.5)
             running.kill()
         assert batches(bucket, cache) == expected
@@ -283,9 +287,19 @@ def test_a_shard_that_was_replaced_is_one_error(
 
 
 def test_a_store_that_does_not_answer_is_one_error_and_the_state_goes_on(
-    impatient: None, small_root: Path, cache: Path, expected: list[str]
+    clock: Clock, small_root: Path, cache: Path, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    is_down = False
+    is_down, refused = False, set[Any]()
+
+    def pause(least: float, most: float) -> float:
+        refused.add(asyncio.current_task())
+        # Once the store has refused all that it was asked for.
+        if set(object_reads.object_reads()._tasks.values()) <= refused:
+            clock.forward(object_reads.DEADLINE_S)
+        return least
+
+    # Called after each request that failed.
+    monkeypatch.setattr(object_reads, "random", SimpleNamespace(uniform=pause))
     with web_server(small_root, lambda method, path, body: 503 if is_down and "arrayr" in path else body) as url:
         loader = make_loader(url, "demo", **{**OPTIONS, "num_workers": 0}, cache=cache)
         iterator = iter(loader)
@@ -306,7 +320,7 @@ def test_a_store_that_does_not_answer_is_one_error_and_the_state_goes_on(
 
 
 @pytest.mark.long
-def test_a_worker_says_the_same_in_one_line(impatient: None, s3: Store, small_root: Path, cache: Path) -> None:
+def test_a_worker_says_the_same_in_one_line(s3: Store, small_root: Path, cache: Path) -> None:
     url = f"{s3.new_bucket()}/oxe"
     upload_tree(small_root, url)
     with seen_through(s3, lambda method, path, body: 403 if "arrayr" in path else body):

@@ -237,7 +237,7 @@ def test_reading_ahead_takes_at_most_half_of_the_memory_available(
 def test_an_iterator_raises_what_the_background_finds(folder: Path) -> None:
     flip(folder, "steps", "action")
     iterator = iter(make_loader(folder.parents[1], {"arm": 1}, batch_size=2, num_workers=0))
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     with pytest.raises(FormatError, match=fault_of(folder, "steps", "action")):
         while time.monotonic() < end:
             next(iterator)

@@ -110,7 +110,7 @@ for wrong in ({"batch_size": 6}, {"batch_size": 4, "num_epochs": 1}):
 def test_a_sharding_divides_the_rows_among_devices_or_is_refused_beforehand(oxe_root: Path) -> None:
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", _FOUR_DEVICES, str(oxe_root)]
-    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, env=environment, timeout=60)
+    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, env=environment, timeout=300)
     assert done.stdout.splitlines() == ["5 batches of 6 rows", "5 batches of 1 rows"]
 
 

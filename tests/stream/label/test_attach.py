@@ -328,7 +328,8 @@ def test_two_commands_at_once_lose_nothing(root: Path, tmp_path: Path) -> None:
         pyarrow.csv.write_csv(some(np.arange(STEPS), **{f"label{number}": np.arange(15.0)}), path)
         command = [sys.executable, "-m", "pairstream", "label", str(root), "demo", str(path), "--split", "train"]
         started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
-    assert [process.wait() for process in started] == [0] * 4, [process.communicate()[1] for process in started]
+    errors = [process.communicate()[1] for process in started]
+    assert [process.returncode for process in started] == [0] * 4, errors
     assert list(stream.list_labels(root, "demo")["train"]) == [f"label{number}" for number in range(4)]
 
 

@@ -111,10 +111,15 @@ def test_two_real_processes_are_found(root: Path, tmp_path: Path, module: str, c
     pytest.importorskip(module)
     program = "import sys, stream\nroot, folder, port, rank = *sys.argv[1:4], int(sys.argv[4])\n"
     program += textwrap.dedent(code) + textwrap.dedent(_THEN)
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        port = listener.getsockname()[1]
-    command = [sys.executable, "-c", program, str(root), str(tmp_path), str(port)]
-    processes = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True) for rank in range(2)]
-    for process in processes:
-        assert message in process.communicate(timeout=300)[0]
+    with socket.socket() as held:
+        # JAX listens at it too; to other programs it is in use from now on.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(("localhost", 0))
+        command = [sys.executable, "-c", program, str(root), str(tmp_path), str(held.getsockname()[1])]
+        processes = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True) for rank in range(2)]
+        try:
+            for process in processes:
+                assert message in process.communicate(timeout=300)[0]
+        finally:
+            for process in processes:
+                process.kill()

@@ -136,8 +136,9 @@ def train(root: Path, folder: Path, *, begin: str, end: str, statements: str = "
     """Run a training script in a process of its own, without a network that answers."""
     code = TRAINING.format(begin=begin, end=end, statements=statements)
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": str(REPOSITORY), **variables}
+    environment["WANDB__SERVICE_WAIT"] = "300"
     command = [sys.executable, "-c", code, str(root)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
 

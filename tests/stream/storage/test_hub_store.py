@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,9 @@ from stream.storage.object_reads import Read
 from stream.storage.object_reads import object_reads as reads_of_process
 from stream.storage.object_stores import open_store
 from stream.storage.remote import RemoteError, checked_url
+from tests.fixtures.command import wait_until
+from tests.fixtures.servers import hub_server as hub_server_module
+from tests.fixtures.servers.clock import Clock
 from tests.fixtures.servers.hub_cdn import Cdn, hub_cdn
 from tests.fixtures.servers.hub_server import TOKEN, Hub, hub_server
 
@@ -92,11 +94,10 @@ def test_a_tree_of_several_pages_is_listed_once_for_all_folders(hub: Hub) -> Non
 
 
 def test_ranges_of_a_file_share_one_signed_address_until_it_expires(hub: Hub, cdn: Cdn, shard: str) -> None:
-    cdn.valid_s = 1
     for begin in range(0, 1000, 100):
         assert read(shard, begin, begin + 50) == CONTENT[begin : begin + 50]
     assert hub.resolved() == 1 and cdn.asked == [206] * 10
-    time.sleep(1.1)
+    cdn.expire()
     for begin in range(0, 300, 100):
         assert read(shard, begin, begin + 50) == CONTENT[begin : begin + 50]
     assert hub.resolved() == 2 and cdn.asked == [206] * 10 + [403] + [206] * 3
@@ -185,14 +186,20 @@ def test_failures_of_hub_and_cdn_are_repeated(hub: Hub, cdn: Cdn, shard: str) ->
 def test_the_limit_of_requests_is_waited_for_and_is_no_outage(
     hub: Hub, cdn: Cdn, shard: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(object_reads, "DEADLINE_S", 2)
+    clock = Clock(reads_of_process())
+    for module in (hub_store, hub_server_module):
+        monkeypatch.setattr(module, "time", clock)
     cdn.one_range = True
     assert [read(shard, begin, begin + 9) for begin in (0, 1)] == [CONTENT[:9], CONTENT[1:10]]
-    hub.busy_until = time.monotonic() + 4
+    hub.busy_until = clock.monotonic() + 3 * object_reads.DEADLINE_S
     reads = [Read(shard, begin, begin + 9, lambda begin, content: None) for begin in range(20)]
-    assert reads_of_process().start(reads).result() == [None] * 20
+    started = reads_of_process().start(reads)
+    clock.settle()
+    assert wait_until(clock.all_sleep, seconds=60)
+    clock.forward(3 * object_reads.DEADLINE_S + 5)
+    assert started.result(timeout=60) == [None] * 20
     # All requests that were sent before the first answer, and none after it.
-    assert time.monotonic() > hub.busy_until and 1 <= hub.early <= 20
+    assert 1 <= hub.early <= 20
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 1 and lines[0].startswith("the limit of requests to the Hub, 5,000 in 300 s, is used up")
     sent_early = hub.early

@@ -130,13 +130,23 @@ def test_ctrl_c_ends_each_request_of_a_store_that_does_not_answer(call: Call, mo
         for name, value in environment_of("s3", f"http://127.0.0.1:{server.getsockname()[1]}").items():
             monkeypatch.setenv(name, value)
         folder = StoreFolder(f"s3://{uuid.uuid4()}/oxe")
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
+        connections = list[socket.socket]()
+
+        def interrupt() -> None:
+            connections.append(server.accept()[0])
+            os.kill(os.getpid(), signal.SIGINT)
+
+        # Not sooner than a request has come: the call is under way then, and its caller ready for the end.
+        interrupting = threading.Thread(target=interrupt, daemon=True)
+        interrupting.start()
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             call(folder)
-        assert time.monotonic() - began < 5
-        timer.join()
+        # Without the end it would go on for its deadline.
+        assert time.monotonic() - began < 0.5 * folder.deadline_s
+        interrupting.join()
+        for connection in connections:
+            connection.close()
 
 
 def test_a_file_arrives_whatever_it_ends_with(folder: StoreFolder, tmp_path: Path) -> None:

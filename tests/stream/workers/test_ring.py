@@ -128,6 +128,18 @@ def test_an_array_has_its_slot_and_the_last_of_several_gives_it_back(ring: Ring)
     del kept
 
 
+def test_no_python_runs_while_a_batch_is_let_go_of_as_ctrl_c_would_be_lost_in_it(ring: Ring) -> None:
+    array, calls = lend(ring), list[str]()
+    sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        del array
+    finally:
+        sys.setprofile(None)
+    assert calls == []
+    lend(ring)
+    assert len(ring.slots) == 1
+
+
 def test_batches_outlive_their_ring(ring: Ring) -> None:
     before = memory_of_slots()
     kept = [lend(ring, fill=fill) for fill in range(4)]
