@@ -50,7 +50,7 @@ _REMEDIES = {
 class RayEngine:
     """Workers of a Ray cluster, or of a cluster on this machine that ends with this engine.
 
-    ``address`` is ``auto`` or ``HOST:PORT``, by default RAY_ADDRESS. ``num_workers`` are the most jobs at once: None for
+    ``address`` is ``auto`` or ``HOST:PORT``, by default RAY_ADDRESS. ``num_workers`` is the most jobs at once, None for
     as many as the cluster has cores, also those that it adds later. Raises UsageError if Ray is not installed, or an
     argument or the address cannot be used.
     """
