@@ -93,7 +93,8 @@ def run_command(
     """
     try:
         exit_code = command()
-        sys.stdout.flush()
+        # Unlike a flush of sys.stdout, which is None if the output was closed (`>&-`).
+        print(end="", flush=True)
         return exit_code or 0
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)

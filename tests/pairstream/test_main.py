@@ -35,3 +35,9 @@ def test_a_reader_that_leaves_ends_the_program_without_a_word(arguments: str) ->
             program, cwd=REPOSITORY, env=environment, stdout=output, stderr=subprocess.PIPE, timeout=TIMEOUT
         )
     assert (result.returncode, result.stderr) == (EXIT_PIPE, b"")
+
+
+def test_without_an_output_the_program_ends_well() -> None:
+    program = ["sh", "-c", f"exec {sys.executable} -m pairstream --version >&-"]
+    result = subprocess.run(program, cwd=REPOSITORY, stderr=subprocess.PIPE, timeout=TIMEOUT)
+    assert (result.returncode, result.stderr) == (0, b"")
