@@ -87,6 +87,7 @@ def stored_codecs(manifests: Sequence[Manifest], request: ConvertRequest) -> dic
     options: dict[str, Any] = {}
     if request.codec is None:
         options["codec"] = _common_codec(_codecs_by_camera(manifests), is_pairs=manifests[0].layout == "pairs")
+    # Cameras whose codec is requested again.
     videos = [
         _VideoCamera(codec, manifest.parameters["gop"][camera], manifest.parameters["crf"][camera])
         for manifest in manifests
