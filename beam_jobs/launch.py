@@ -33,16 +33,14 @@ def run_pipeline(
 
     ``progress`` is entered once the runner is ready, while the pipeline runs. Errors of a runner pass through.
     """
-    # A killed run may have left a folder, also if it left nothing to convert.
-    sweep(staging_base(None), prefix=SCRATCH)
-    if not jobs:
-        with progress:
-            return {}
     earlier_children = {child_process.pid for child_process in psutil.Process().children(recursive=True)}
     try:
+        if not jobs:
+            with progress:
+                return {}
         with ExitStack() as exit_stack:
-            runner, options = exit_stack.enter_context(open_runner(choice))
             scratch = exit_stack.enter_context(stage(staging_base(None), prefix=SCRATCH))
+            runner, options = exit_stack.enter_context(open_runner(choice, scratch))
             # Other runners have further temporary files, which Beam removes when this process ends.
             moves_files = choice.is_local or choice.kind == "DaskRunner"
             with temporary_files_in(scratch) if moves_files else nullcontext():
@@ -57,7 +55,7 @@ def run_pipeline(
     finally:
         if not choice.is_local:
             _end_children(earlier_children)
-        # Another run may have been killed meanwhile.
+        # A killed run may have left a folder, also if it left nothing to convert, or was killed meanwhile.
         sweep(staging_base(None), prefix=SCRATCH)
 
 
@@ -66,10 +64,8 @@ def _reach_scheduler(options: PipelineOptions) -> None:
     from dask.distributed import Client
 
     beam_options = options.get_all_options()
-    with Client(
-        **{name: beam_options[name] for name in ("address", "scheduler_file", "timeout") if beam_options.get(name)}
-    ):
-        pass
+    names = [name for name in ("address", "scheduler_file", "timeout") if beam_options.get(name)]
+    Client(**{name: beam_options[name] for name in names}).close()
 
 
 def _run(pipeline: beam.Pipeline) -> Counts | None:

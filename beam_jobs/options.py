@@ -11,7 +11,7 @@ import socket
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.runner import PipelineRunner
 
 from convert.errors import UsageError
-from convert.storage.staging import stage, staging_base
 from stream.base.errors import closest
 
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner")
@@ -112,28 +111,25 @@ def _reach_job_server(endpoint: str | None) -> None:
         raise UsageError("the PortableRunner needs --job_endpoint HOST:PORT, the job server of a cluster")
     try:
         socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
-    except OSError as error:
-        raise UsageError(f"--job_endpoint {endpoint}: nothing answers there ({error.strerror or error})") from None
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"--job_endpoint {endpoint}: nothing answers there ({reason})") from None
 
 
 @contextmanager
-def open_runner(choice: RunnerChoice) -> Iterator[tuple[PipelineRunner, PipelineOptions]]:
+def open_runner(choice: RunnerChoice, scratch: Path) -> Iterator[tuple[PipelineRunner, PipelineOptions]]:
     """Make the runner, its options, and a local Dask cluster if one is needed, for the time of the context.
 
-    Raises UsageError if a local Dask cluster may not open enough files.
+    Files that Beam or Dask leaves are made in ``scratch``. Raises UsageError if Dask may not open enough files.
     """
     if choice.is_local:
         yield fn_runner.FnApiRunner(), PipelineOptions(list(choice.arguments))
         return
     if choice.kind == "DaskRunner":
-        with _dask_arguments(choice) as arguments:
-            yield create_runner(_DASK), PipelineOptions(list(arguments))
+        with _dask_arguments(choice, scratch) as arguments:
+            yield create_runner(_DASK), PipelineOptions(arguments)
         return
-    with ExitStack() as exit_stack:
-        if choice.name in _LEAVE_FILES:
-            # Removed at the end, and swept after a kill.
-            scratch = exit_stack.enter_context(stage(staging_base(None), prefix=SCRATCH))
-            exit_stack.enter_context(temporary_files_in(scratch))
+    with temporary_files_in(scratch) if choice.name in _LEAVE_FILES else nullcontext():
         options = PipelineOptions([*choice.arguments, f"--runner={choice.name}"])
         # Each thread would convert its own shard, in the memory of one process and on one core.
         threads = options.view_as(DebugOptions)
@@ -152,7 +148,7 @@ def temporary_files_in(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
+def _dask_arguments(choice: RunnerChoice, scratch: Path) -> Iterator[list[str]]:
     import dask
     from dask.distributed import LocalCluster
 
@@ -176,7 +172,6 @@ def _dask_arguments(choice: RunnerChoice) -> Iterator[list[str]]:
             "limit, or convert without Dask"
         )
     with (
-        stage(staging_base(None), prefix=SCRATCH) as scratch,
         # By default Dask makes a folder in the current one.
         dask.config.set({"temporary-directory": str(scratch)}),
         LocalCluster(

@@ -76,12 +76,7 @@ class ShardJob:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitJob:
-    """One split whose index is to be merged.
-
-    Attributes:
-        shards: Numbers of its converted shards, in order.
-        count: Count of the source's shards.
-    """
+    """One split whose index is to be merged from converted shards: their numbers, of ``count`` in the source."""
 
     dataset: str
     split: str

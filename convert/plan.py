@@ -207,12 +207,6 @@ class Conversion:
         return messages
 
     @property
-    def libraries(self) -> tuple[str, ...]:
-        """Libraries that the output depends on, in addition to those of every conversion."""
-        is_video = any(camera.policy.codec in VIDEO_CODECS for camera in self.plan.cameras)
-        return tuple(dict.fromkeys((*self.source.libraries, *(("av",) if is_video else ()))))
-
-    @property
     def splits(self) -> list[str]:
         """The splits to convert, in the order of their jobs."""
         return list(dict.fromkeys(job.shard.split for job in self.jobs))

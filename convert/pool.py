@@ -82,7 +82,8 @@ class ProcessPool:
                     result = connection.recv()
                     idle_connections.append(connection)
                 except (EOFError, ConnectionError):
-                    result = self._bury(connection)
+                    result = Crashed(self._workers.pop(connection).wait())
+                    connection.close()
                 yield task_number, result
 
     def run(
@@ -117,11 +118,6 @@ class ProcessPool:
         child_end.close()
         self._workers[parent_end] = process
         return parent_end
-
-    def _bury(self, connection: Connection) -> Crashed:
-        exit_code = self._workers.pop(connection).wait()
-        connection.close()
-        return Crashed(exit_code)
 
 
 def work(descriptor: int, parent_pid: int) -> None:

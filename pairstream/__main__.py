@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from convert import __version__
-from stream.base.arguments import run_program
+from stream.base.arguments import run_command, run_program
 from stream.base.errors import EXIT_USAGE, closest
 
 COMMANDS = {
@@ -36,11 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
-        print(_help())
-        return 0 if words else EXIT_USAGE
+        return run_command(lambda: print(_help())) or (0 if words else EXIT_USAGE)
     if words[0] == "--version":
-        print(f"pairstream {__version__}")
-        return 0
+        return run_command(lambda: print(f"pairstream {__version__}"))
     command, *options = words
     if command not in COMMANDS:
         hint = closest(_OTHER_WORDS.get(command, command), COMMANDS, noun="commands")

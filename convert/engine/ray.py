@@ -52,17 +52,25 @@ _REMEDIES = {
 class RayEngine:
     """Workers of a Ray cluster, or of a cluster on this machine that ends with this engine.
 
-    Args:
-        address: ``auto`` or ``HOST:PORT``; None for a cluster on this machine.
-        num_workers: Most jobs at once, None for as many as the cluster has cores, also those that it adds later.
+    ``address`` is ``auto`` or ``HOST:PORT``, by default RAY_ADDRESS. ``num_workers`` is the most jobs at once, None for
+    as many as the cluster has cores, also those that it adds later. Raises UsageError if Ray is not installed, or an
+    argument or the address cannot be used.
     """
 
     name = "Ray"
     sees_local_paths = True
     only_translates = False
 
-    def __init__(self, *, address: str | None, num_workers: int | None) -> None:
-        self._address = address
+    def __init__(
+        self, arguments: Sequence[str], *, address: str | None, num_workers: int | None, program_flags: Sequence[str]
+    ) -> None:
+        if arguments:
+            hint = closest(arguments[0].partition("=")[0], program_flags, noun="options")
+            raise UsageError(f"unknown option {arguments[0]}; {hint}; options of Beam do not go with --engine ray")
+        if importlib.util.find_spec("ray") is None:
+            raise UsageError(missing("ray", "ray", by="--engine ray"))
+        self._address = address or os.environ.get("RAY_ADDRESS") or None
+        _check_form(self._address)
         self._num_workers = num_workers
         self._stack = contextlib.ExitStack()
         # Shards and splits are done one after the other by the same cluster, whose start takes seconds.
@@ -87,22 +95,7 @@ class RayEngine:
                 raise
 
 
-def make_engine(
-    arguments: Sequence[str], *, address: str | None, num_workers: int | None, program_flags: Sequence[str]
-) -> RayEngine:
-    """Return the engine.
-
-    Raises:
-        UsageError: Ray is not installed, or an argument or the address cannot be used.
-    """
-    if arguments:
-        hint = closest(arguments[0].partition("=")[0], program_flags, noun="options")
-        raise UsageError(f"unknown option {arguments[0]}; {hint}; options of Beam do not go with --engine ray")
-    if importlib.util.find_spec("ray") is None:
-        raise UsageError(missing("ray", "ray", by="--engine ray"))
-    address = address or os.environ.get("RAY_ADDRESS") or None
-    _check_form(address)
-    return RayEngine(address=address, num_workers=num_workers)
+make_engine = RayEngine
 
 
 def _do_jobs(jobs: Sequence[Job], plans: Mapping[str, DatasetPlan], *, num_workers: int | None) -> Counts:
@@ -124,7 +117,7 @@ def _do_jobs(jobs: Sequence[Job], plans: Mapping[str, DatasetPlan], *, num_worke
             done, _ = ray.wait(list(running), num_returns=min(len(running), _TOGETHER), timeout=_TICK)
             for reference in done:
                 job, num_deaths = running.pop(reference)
-                result = _result(reference, job, num_deaths)
+                result = _result(reference, f"{job.dataset} {job.name}", num_deaths=num_deaths)
                 if result is None:
                     waiting.append((job, num_deaths + 1))
                 else:
@@ -149,15 +142,8 @@ def _check_nodes() -> None:
     versions = library_versions()
     running = [compare.options(scheduling_strategy=strategy).remote(versions) for strategy in strategies]
     for reference in running:
-        try:
-            difference = ray.get(reference)
-        except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError):
-            # Its jobs will find out, if there are any.
-            continue
-        except ray.exceptions.RayError as error:
-            raise ConvertError(_explain(error, "the comparison of versions")) from None
-        if difference is not None:
-            raise difference
+        # If a node died, its jobs will find out, if there are any.
+        _result(reference, "the comparison of versions", num_deaths=0)
     if not ray.cluster_resources().get("CPU"):
         print("the Ray cluster has no cores yet; the jobs wait for nodes", file=sys.stderr)
 
@@ -175,14 +161,7 @@ def _differing_version(versions: Mapping[str, str]) -> UsageError | None:
 
 
 def _do(job: Job, plan: DatasetPlan, versions: Mapping[str, str], lock_s: float) -> Counts | ConvertError:
-    """Do a job in a worker of Ray.
-
-    Args:
-        job: Shard or split.
-        plan: Plan of its dataset.
-        versions: Versions of the process that started the conversion.
-        lock_s: Seconds to wait for the lock of a worker that died.
-    """
+    """Do a job in a worker of Ray, which waits ``lock_s`` seconds for the lock of a worker that died."""
     if (difference := _differing_version(versions)) is not None:
         return difference
     deadline = time.monotonic() + lock_s
@@ -200,29 +179,27 @@ def _name_host(error: ConvertError) -> ConvertError:
     return error if host in str(error) else type(error)(f"{error} (on {host})")
 
 
-def _result(reference: Any, job: Job, num_deaths: int) -> Counts | None:
-    """Return the counts of a job that has ended, None if its worker died; raises ConvertError if it failed."""
+def _result(reference: Any, doing: str, *, num_deaths: int) -> Any:
+    """Return the result of a task that has ended, None if its worker died; raises ConvertError if it failed."""
     import ray
 
     try:
         result = ray.get(reference)
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.OutOfMemoryError) as error:
         if num_deaths < _RETRIES:
-            _LOGGER.info("a worker died at %s %s: %s", job.dataset, job.name, error)
+            _LOGGER.info("a worker died at %s: %s", doing, error)
             return None
         reason = ""
         if isinstance(error, ray.exceptions.OutOfMemoryError):
             reason = ", the last because memory ran out on its node: start Ray there with fewer --num-cpus"
         raise ConvertError(
-            f"{job.dataset} {job.name}: {_RETRIES + 1} workers of Ray died{reason}; run the same command again to "
-            "continue"
+            f"{doing}: {_RETRIES + 1} workers of Ray died{reason}; run the same command again to continue"
         ) from None
     except ray.exceptions.RayError as error:
-        raise ConvertError(_explain(error, f"{job.dataset} {job.name}")) from None
+        raise ConvertError(_explain(error, doing)) from None
     if isinstance(result, ConvertError):
         raise result
-    counts: Counts = result
-    return counts
+    return result
 
 
 def _explain(error: Exception, doing: str) -> str:
@@ -295,6 +272,9 @@ def _prepare_environment(address: str | None) -> None:
     if address is None and os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
         # Ray would write ~/.ray/auth_token, which changes the clusters that this account starts later.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    if address is not None:
+        # With another token Ray would try 20 times, each with a warning and a second's pause.
+        os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")
     # Without this Ray prints a tip about accelerators.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Ray keeps repeated messages back otherwise, and prints them when it ends.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -20,9 +21,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from convert.errors import ConflictError
-from convert.journal.status import IndexStatus, ShardFailure, ShardStatus
+from convert.journal.status import IndexStatus, QuarantineEntry, ShardFailure, ShardStatus
 from convert.journal.store import FOLDER as FOLDER
-from convert.journal.store import LOCK, LocalStore, ObjectStore
+from convert.journal.store import LOCK, PARAMETERS, LocalStore, ObjectStore
 from convert.source.protocol import complete_splits
 from convert.storage.durable import writing
 from stream.base.errors import StreamError, first_fault
@@ -42,7 +43,6 @@ from stream.storage.remote import is_remote
 
 MANIFEST = "manifest"
 """Name of the lock under which the manifest and the parameters are written."""
-PARAMETERS = "parameters.json"
 WITHDRAWN = "withdrawn.json"
 """The manifest of a complete dataset while its files are changed."""
 STATUS = ".status.json"
@@ -80,6 +80,7 @@ class Journal:
         self.exists = self._store.exists
         self.lock = self._store.lock
         self.make = self._store.make
+        self.remove = self._store.remove_journal
         self.remove_stale = self._store.remove_stale
 
     def alone(self) -> AbstractContextManager[None]:
@@ -229,10 +230,6 @@ class Journal:
             if (stage_folder / table_name).exists():
                 self._store.place(stage_folder / table_name, f"{split}/{table_name}")
 
-    def remove(self) -> None:
-        """Remove the journal and all that is in it."""
-        self._store.remove_journal(PARAMETERS)
-
     def clear(self, stems: Collection[str], splits: Iterable[str]) -> None:
         """Remove what belongs to shards and splits that the manifest has, and the journal with the last of them.
 
@@ -277,9 +274,13 @@ class Journal:
         parse_manifest(content, context=f"{self.output}/{MANIFEST_NAME}")
         self._store.put(MANIFEST_NAME, content, owner=MANIFEST)
 
-    def quarantine(self) -> bytes:
-        """Return the content of the list of what was left out, empty if there is none."""
-        return self._get(QUARANTINE_NAME) or b""
+    def quarantine(self) -> Mapping[str, Sequence[QuarantineEntry]]:
+        """Return the list of what was left out, by shard."""
+        entries_by_shard = defaultdict[str, list[QuarantineEntry]](list)
+        for json_line in (self._get(QUARANTINE_NAME) or b"").splitlines():
+            entry = QuarantineEntry.model_validate_json(json_line)
+            entries_by_shard[entry.shard].append(entry)
+        return entries_by_shard
 
     def write_quarantine(self, content: bytes) -> None:
         """Write the list of what was left out; an empty one is removed."""

@@ -64,12 +64,3 @@ class ShardFailure(BaseModel):
     shard: str
     host: str
     message: str
-
-
-def parse_quarantine(content: bytes) -> dict[str, list[QuarantineEntry]]:
-    """Return the entries of ``quarantine.jsonl`` by shard, from its content."""
-    entries_by_shard: dict[str, list[QuarantineEntry]] = {}
-    for json_line in content.splitlines():
-        quarantine_entry = QuarantineEntry.model_validate_json(json_line)
-        entries_by_shard.setdefault(quarantine_entry.shard, []).append(quarantine_entry)
-    return entries_by_shard

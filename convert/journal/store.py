@@ -26,9 +26,9 @@ from stream.storage.remote import LocalFolder
 
 FOLDER = ".convert"
 """Name of the journal's folder."""
+PARAMETERS = "parameters.json"
 LOCK = ".lock"
 _TEMPORARY = ".tmp"
-_REMOVED = ".removed"
 _STALE = 24 * 3600.0
 """Seconds after which a temporary folder of another machine counts as left behind."""
 _Value = TypeVar("_Value")
@@ -42,8 +42,9 @@ class LocalStore:
 
     def __init__(self, output_folder: str | Path) -> None:
         self.scratch = Path(output_folder)
+        self.folders = LocalFolder(self.scratch).folders
         self._journal = self.scratch / FOLDER
-        self._removed = self.scratch / (FOLDER + _REMOVED)
+        self._removed = self.scratch / f"{FOLDER}.removed"
 
     def exists(self) -> bool:
         """Return whether the journal exists."""
@@ -53,10 +54,6 @@ class LocalStore:
         """Make the folder of the journal, if it does not exist."""
         with writing(self.scratch):
             make_folder(self._journal)
-
-    def folders(self) -> list[str]:
-        """Return the names of the folders."""
-        return LocalFolder(self.scratch).folders()
 
     def names(self, folder: str) -> set[str]:
         """Return the names in a folder, which need not exist."""
@@ -123,7 +120,7 @@ class LocalStore:
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
-    def remove_journal(self, last_name: str) -> None:
+    def remove_journal(self) -> None:
         """Remove the journal atomically, so that no other process finds half of it."""
         # A kill may have left one.
         self._remove_removed()
@@ -227,10 +224,10 @@ class ObjectStore:
             self._root.download(name, target, num_bytes=file_entry.bytes)
         return _checked(target, file_entry, location=f"{self._root}/{name}")
 
-    def remove_journal(self, last_name: str) -> None:
+    def remove_journal(self) -> None:
         """Remove the objects of the journal, and at the end the one that says that it exists."""
-        self.remove(f"{FOLDER}/{name}" for name in self.names(FOLDER) - {last_name})
-        self.remove([f"{FOLDER}/{last_name}"])
+        self.remove(f"{FOLDER}/{name}" for name in self.names(FOLDER) - {PARAMETERS})
+        self.remove([f"{FOLDER}/{PARAMETERS}"])
 
     def lock(self, lock_name: str, *, wait: bool = False) -> AbstractContextManager[bool]:
         """Yield True."""

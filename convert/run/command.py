@@ -38,7 +38,6 @@ from convert.run.status import ConversionStatus, empty_split, read_status
 from convert.run.work import find_work
 from convert.storage.object_store import StoreFolder
 from stream.base.arguments import run_command
-from stream.base.errors import StreamError
 from stream.format.manifest import Manifest
 from stream.storage.remote import is_remote, join
 from stream.storage.remote_folder import RemoteFolder
@@ -140,28 +139,27 @@ def _remove(request: ConvertRequest) -> int:
 
 def _convert(statuses: Sequence[ConversionStatus], request: ConvertRequest, engine: Engine) -> Counts | None:
     """Convert this task's share of the shards that are not finished; returns the engine's counts, None without any."""
-    all_jobs, pending = list[tuple[ConversionStatus, str]](), dict[tuple[str, str], ShardJob]()
-    for status in statuses:
-        # The share is one of all jobs, finished or not, so that it is the same however far the tasks are.
-        all_jobs += [(status, job.name) for shard_job in status.conversion.jobs for job in shard_job.pieces()]
-        pending |= {(status.name, job.name): job for shard_job in status.pending_jobs for job in shard_job.pieces()}
-    share = all_jobs[request.task_index :: request.task_count]
-    jobs = [(pending[status.name, name], status) for status, name in share if (status.name, name) in pending]
+    all_jobs = [job for status in statuses for shard_job in status.conversion.jobs for job in shard_job.pieces()]
+    pending_jobs = [job for status in statuses for shard_job in status.pending_jobs for job in shard_job.pieces()]
+    pending = {(job.dataset, job.name): job for job in pending_jobs}
+    # The share is one of all jobs, finished or not, so that it is the same however far the tasks are.
+    share = [(job.dataset, job.name) for job in all_jobs[request.task_index :: request.task_count]]
+    jobs = [pending[key] for key in share if key in pending]
 
     @contextlib.contextmanager
     def started() -> Iterator[None]:
         # Only now, as a runner that cannot start must leave the output as it is.
         if not engine.only_translates:
             _start_journals(statuses, jobs)
-        outputs = [(job, status.conversion.plan.output) for job, status in jobs]
-        record_noun = statuses[0].conversion.plan.layout
-        with ShardProgress(outputs, record_noun=record_noun) if jobs else contextlib.nullcontext():
+        plans = {status.name: status.conversion.plan for status in statuses}
+        outputs = [(job, plans[job.dataset].output) for job in jobs]
+        with ShardProgress(outputs, record_noun=plans[jobs[0].dataset].layout) if jobs else contextlib.nullcontext():
             yield
 
-    return _run_jobs([job for job, _ in jobs], statuses, engine, progress=started())
+    return _run_jobs(jobs, statuses, engine, progress=started())
 
 
-def _start_journals(statuses: Sequence[ConversionStatus], jobs: Sequence[tuple[ShardJob, ConversionStatus]]) -> None:
+def _start_journals(statuses: Sequence[ConversionStatus], jobs: Sequence[ShardJob]) -> None:
     """Start the journals, and forget the shards that are converted again."""
     for status in statuses:
         journal = status.conversion.journal
@@ -170,7 +168,7 @@ def _start_journals(statuses: Sequence[ConversionStatus], jobs: Sequence[tuple[S
         if not status.complete:
             journal.begin(status.conversion.journal_parameters)
             journal.remove_stale()
-        stems = {job.stem for job, job_status in jobs if job_status is status}
+        stems = {job.stem for job in jobs if job.dataset == status.name}
         if forgotten := stems & {*status.redone_stems, *status.finished}:
             journal.forget(forgotten)
 
@@ -248,6 +246,5 @@ def _write_manifest(status: ConversionStatus) -> Manifest | None:
         if manifest is not None and conversion.target != conversion.plan.output:
             Journal(conversion.target).adopt(conversion.journal, manifest)
         return manifest
-    except StreamError:
+    finally:
         conversion.journal.remove_stale()
-        raise

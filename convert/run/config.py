@@ -29,18 +29,19 @@ _Value = TypeVar("_Value")
 def check_request(request: ConvertRequest) -> ConvertConfig:
     """Return the options of the conversion; raises UsageError for a wrong value, or options that exclude each other."""
     _check_tasks(request)
-    _check_values(request)
+    expression, _ = _split_episodes(request.episodes)
+    _check_values(request, expression)
     layout = request.layout or "pairs"
-    _check_layout(request, layout)
+    cameras = split_names(request.cameras, "cameras") or ["primary"]
+    _check_layout(request, layout, cameras)
     default = FramePolicy()
     image_size, image_sizes = _by_camera(request.image_size, "image-size", layout, parse_size, default.size)
     codec, codecs = _by_camera(request.codec, "codec", layout, _parse_codec, default.codec)
     _check_codecs(request, layout, {codec, *codecs.values()})
-    expression, _ = _split_episodes(request.episodes)
     splits = complete_splits(expression)
     return ConvertConfig(
         layout=layout,
-        cameras=tuple(split_names(request.cameras, "cameras") or ("primary",)),
+        cameras=tuple(cameras),
         image_sizes=image_sizes,
         splits=splits or None,
         episodes=expression if splits is None else None,
@@ -79,10 +80,9 @@ def _check_tasks(request: ConvertRequest) -> None:
         raise UsageError("--redo cannot be combined with --overwrite: it converts single shards again")
 
 
-def _check_values(request: ConvertRequest) -> None:
+def _check_values(request: ConvertRequest, expression: str) -> None:
     """Raise UsageError for values that are empty, out of range or do not exist."""
     _check_range("quality", request.quality, 1, 100)
-    expression, _ = _split_episodes(request.episodes)
     if "," in expression and complete_splits(plus_form := expression.replace(",", "+")) is not None:
         raise UsageError(f"--episodes {expression!r}: a plus joins splits, as in TFDS; write {plus_form}")
     for option_name in ("output", "episodes", "cameras", "staging"):
@@ -94,9 +94,8 @@ def _check_values(request: ConvertRequest) -> None:
         check_offset(request.offset)
 
 
-def _check_layout(request: ConvertRequest, layout: Layout) -> None:
+def _check_layout(request: ConvertRequest, layout: Layout, cameras: Sequence[str]) -> None:
     """Raise UsageError for options of the other layout."""
-    cameras = split_names(request.cameras, "cameras") or ["primary"]
     if layout == "pairs" and (len(cameras) > 1 or cameras == ["all"]):
         raise UsageError(f"--cameras {request.cameras}: a pair is of one camera; name one, or add --layout frames")
     if layout == "frames" and request.frames not in (None, "endpoints"):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import compress, islice
+from itertools import compress, groupby, islice
 from math import ceil
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -65,7 +66,10 @@ def estimate(conversion: Conversion) -> Estimate:
         sample.add(shard, spans)
     if not sample.source_bytes:
         return Estimate()
-    shard_bytes = [job.size for job in conversion.jobs] if episodes is None else _shard_bytes(episodes)
+    shard_bytes = [job.size for job in conversion.jobs]
+    if episodes is not None:
+        by_shard = groupby(episodes, key=attrgetter("shard"))
+        shard_bytes = [sum(episode.bytes for episode in group) for _, group in by_shard]
     total_bytes = sum(shard_bytes)
     bytes_scale = total_bytes / sample.source_bytes
     records = round(sample.records * bytes_scale) if exact_records is None else exact_records
@@ -104,22 +108,12 @@ def _wanted(conversion: Conversion) -> list[_Wanted] | None:
     return list(compress(episodes, is_listed)) or episodes
 
 
-def _shard_bytes(episodes: Sequence[_Wanted]) -> list[int]:
-    """Return the bytes of episodes in each shard that has one."""
-    bytes_by_shard: Counter[tuple[str, int]] = Counter()
-    for episode in episodes:
-        bytes_by_shard[episode.shard.split, episode.shard.index] += episode.bytes
-    return list(bytes_by_shard.values())
-
-
 def _spread(episodes: Sequence[_Wanted]) -> list[tuple[SourceShard, list[Span]]]:
     """Return some episodes from all over a dataset, by shard."""
     num_chosen = min(len(episodes), _EPISODES)
-    chosen: dict[tuple[str, int], tuple[SourceShard, list[Span]]] = {}
-    for position in range(num_chosen):
-        shard, number, *_ = episodes[(2 * position + 1) * len(episodes) // (2 * num_chosen)]
-        chosen.setdefault((shard.split, shard.index), (shard, []))[1].append((number, number + 1))
-    return list(chosen.values())
+    chosen = [episodes[(2 * position + 1) * len(episodes) // (2 * num_chosen)] for position in range(num_chosen)]
+    by_shard = groupby(chosen, key=attrgetter("shard"))
+    return [(shard, [(episode.number, episode.number + 1) for episode in group]) for shard, group in by_shard]
 
 
 class _Sample:

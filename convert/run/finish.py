@@ -9,7 +9,6 @@ from collections.abc import Mapping, Set
 from convert.engine.versions import library_versions
 from convert.errors import ConvertError
 from convert.journal.journal import MANIFEST, Journal
-from convert.journal.status import parse_quarantine
 from convert.plan import Conversion
 from convert.run.status import ConversionStatus, existing_manifest, read_status
 from convert.shard.counts import count_frames, total_counts
@@ -17,6 +16,7 @@ from convert.shard.video import check_sizes
 from convert.storage.durable import writing
 from stream.format.manifest import FileEntry, Manifest, Source, SplitEntry, TableEntry
 from stream.format.names import FORMAT_VERSION, TableKind, split_of
+from stream.format.video import VIDEO_CODECS
 
 
 def finalise(conversion: Conversion, *, redone_stems: Set[str] = frozenset()) -> Manifest | None:
@@ -84,6 +84,7 @@ def _manifest(conversion_status: ConversionStatus, quarantine: FileEntry | None)
     shards = [entry for split_entry in ordered_splits.values() for entry in split_entry.shards]
     image_counts = count_frames(shards, [camera.name for camera in plan.cameras] if plan.layout == "frames" else ())
     policies = {camera.name: camera.policy for camera in plan.cameras}
+    video_libraries = ["av"] if any(policy.codec in VIDEO_CODECS for policy in policies.values()) else []
     check_sizes(image_counts.get("cameras", {}), policies, dataset_name=spec.name)
     return Manifest(
         format_version=FORMAT_VERSION,
@@ -106,7 +107,7 @@ def _manifest(conversion_status: ConversionStatus, quarantine: FileEntry | None)
         quarantine=quarantine,
         splits=ordered_splits,
         statistics={split: statistics[split] for split in ordered_splits},
-        versions=library_versions(conversion.libraries),
+        versions=library_versions((*conversion.source.libraries, *video_libraries)),
     )
 
 
@@ -123,7 +124,7 @@ def _labels(before: Manifest | None, split: str, new_tables: Mapping[TableKind, 
 def _write_quarantine(journal: Journal, conversion_status: ConversionStatus) -> FileEntry | None:
     merged, old = conversion_status.merged_indexes, conversion_status.old_manifest
     kept_splits = (old.splits.keys() if old else set()) - merged.keys()
-    old_entries = parse_quarantine(journal.quarantine())
+    old_entries = journal.quarantine()
     entries = [entry for stem in old_entries if split_of(stem) in kept_splits for entry in old_entries[stem]]
     for status in itertools.chain(*map(conversion_status.shards, merged)):
         entries += status.quarantine

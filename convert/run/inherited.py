@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -36,8 +36,7 @@ def expand_datasets(request: ConvertRequest) -> ConvertRequest:
     dataset_names: list[str] = []
     for name in request.datasets.split(","):
         kind, path = _source(name)
-        paths = expand(path, request.source) if kind == "root" else []
-        dataset_names += [f"root:{dataset_path}" for dataset_path in paths] if kind == "root" else [name]
+        dataset_names += [f"root:{root}" for root in expand(path, request.source)] if kind == "root" else [name]
     return replace(request, datasets=",".join(dataset_names))
 
 
@@ -88,7 +87,13 @@ def stored_codecs(manifests: Sequence[Manifest], request: ConvertRequest) -> dic
     options: dict[str, Any] = {}
     if request.codec is None:
         options["codec"] = _common_codec(_codecs_by_camera(manifests), is_pairs=manifests[0].layout == "pairs")
-    videos = list(_videos(manifests, request.codec or options["codec"]))
+    # Cameras whose codec is requested again.
+    videos = [
+        _VideoCamera(codec, manifest.parameters["gop"][camera], manifest.parameters["crf"][camera])
+        for manifest in manifests
+        for camera, codec in manifest.parameters.get("codec", {}).items()
+        if codec in VIDEO_CODECS and codec in (request.codec or options["codec"])
+    ]
     gops = {video.gop for video in videos}
     if len(gops) > 1 and request.gop is None:
         raise _differing_video("gop", gops)
@@ -126,14 +131,6 @@ def _common_codec(codecs: Mapping[str, Sequence[str]], *, is_pairs: bool) -> str
             )
     not_jpeg = [f"{camera}:{codec}" for camera, (codec,) in codecs.items() if codec != "jpeg"]
     return "raw" if is_pairs and not_jpeg else ",".join(["jpeg", *not_jpeg])
-
-
-def _videos(manifests: Iterable[Manifest], requested: str) -> Iterator[_VideoCamera]:
-    """Yield the video of each camera whose codec is requested again."""
-    for manifest in manifests:
-        for camera, codec in manifest.parameters.get("codec", {}).items():
-            if codec in VIDEO_CODECS and codec in requested:
-                yield _VideoCamera(codec, manifest.parameters["gop"][camera], manifest.parameters["crf"][camera])
 
 
 def _common_crf(videos: Sequence[_VideoCamera]) -> dict[str, int]:

@@ -43,11 +43,6 @@ class Outcome:
         """Datasets that are complete."""
         return [(status, manifest) for status, manifest in self.manifests if manifest and manifest.records]
 
-    @property
-    def failed(self) -> list[tuple[ConversionStatus, Manifest]]:
-        """Datasets without any record, because all of their input is damaged."""
-        return [(status, manifest) for status, manifest in self.manifests if manifest and not manifest.records]
-
 
 def print_outcome(outcome: Outcome, request: ConvertRequest) -> None:
     """Print the result of each dataset, and warnings about its content."""
@@ -75,7 +70,8 @@ def print_outcome(outcome: Outcome, request: ConvertRequest) -> None:
 
 def exit_code(outcome: Outcome, request: ConvertRequest) -> int:
     """Return the exit code, after an error about each dataset that is not complete or has damage."""
-    errors = [*outcome.empty.values(), *(describe_failed(status, manifest) for status, manifest in outcome.failed)]
+    failed = [(status, manifest) for status, manifest in outcome.manifests if manifest and not manifest.records]
+    errors = [*outcome.empty.values(), *(describe_failed(status, manifest) for status, manifest in failed)]
     if outcome.missing and not errors:
         shard_counts = [
             f"{row['dataset']} ({len(row['missing']):,} of {row['shards']:,} shards)" for row in outcome.missing

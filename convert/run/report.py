@@ -10,7 +10,6 @@ from typing import Any
 
 from convert.chosen_features import notation
 from convert.index.derived import part_names
-from convert.journal.status import parse_quarantine
 from convert.plan import Conversion
 from convert.report import format_table
 from convert.run.estimate import estimate
@@ -214,8 +213,7 @@ def _reasons(left_out: Mapping[str, int]) -> str:
 
 def describe_failed(status: ConversionStatus, manifest: Manifest) -> str:
     """Return an error about a dataset that has no record, because all of its input is damaged."""
-    entries_by_shard = parse_quarantine(status.conversion.journal.quarantine())
-    example = next(itertools.chain(*entries_by_shard.values()), None)
+    example = next(itertools.chain(*status.conversion.journal.quarantine().values()), None)
     example_text = f", such as episode {example.episode}: {example.detail}" if example else ""
     return (
         f"{status.name}: nothing could be converted, as all is damaged ({_reasons(manifest.left_out)}){example_text}; "
@@ -227,12 +225,9 @@ def describe_missing(status: ConversionStatus) -> dict[str, Any]:
     """Return the shards of a dataset that are not finished, with the host and message of their last failure."""
     stems = [job.stem for job in status.pending_jobs]
     failures = status.conversion.journal.failures(stems)
-    missing_shards = []
-    for stem in stems:
-        failure = failures.get(stem)
-        host, message = (failure.host, failure.message) if failure else (None, None)
-        missing_shards.append({"shard": stem, "host": host, "failure": message})
-    return {"dataset": status.name, "shards": len(status.conversion.jobs), "missing": missing_shards}
+    notes = [(stem, failures.get(stem)) for stem in stems]
+    missing = [{"shard": stem, "host": note and note.host, "failure": note and note.message} for stem, note in notes]
+    return {"dataset": status.name, "shards": len(status.conversion.jobs), "missing": missing}
 
 
 def format_missing(missing_entry: Mapping[str, Any]) -> str:

@@ -38,14 +38,10 @@ def _overwriting_work(conversion: Conversion, request: ConvertRequest) -> Conver
             "would remove and not convert again; leave that option out, or remove the folder yourself"
         )
     try:
-        return replace(_find_work(conversion, frozenset(), request.config), removed_splits=list(existing))
+        status = _find_work(conversion, frozenset(), request.config)
     except ConflictError:
-        return ConversionStatus(
-            conversion=conversion,
-            pending_jobs=list(conversion.jobs),
-            removed_splits=list(existing),
-            discards_output=True,
-        )
+        status = ConversionStatus(conversion=conversion, pending_jobs=list(conversion.jobs), discards_output=True)
+    return replace(status, removed_splits=list(existing))
 
 
 def _find_work(conversion: Conversion, redo_stems: frozenset[str], config: Sequence[str]) -> ConversionStatus:

@@ -16,7 +16,7 @@ from convert.index.statistics import only_instruction, split_statistics
 from convert.index.tables import extract_part, merge_index
 from convert.jobs import SplitJob
 from convert.journal.journal import INDEX, Journal
-from convert.journal.status import IndexStatus, QuarantineEntry, ShardStatus, parse_quarantine
+from convert.journal.status import IndexStatus, QuarantineEntry, ShardStatus
 from convert.plan import DatasetPlan
 from convert.storage.durable import describe_durably, writing
 from stream.base.errors import StreamError
@@ -108,7 +108,7 @@ def _extract(
     complete_stems = journal.complete_files(entry for entry in old_split.shards if entry.name in missing_stems)
     if not complete_stems or not journal.has_index(old_split.index, split_job.split):
         return {}
-    quarantine_by_shard = parse_quarantine(journal.quarantine())
+    quarantine_by_shard = journal.quarantine()
     extracted = {}
     with journal.stage(split_job.split + INDEX) as stage_folder:
         tables_folder = journal.tables(split_job.split, old_split.index, stage_folder)

@@ -101,9 +101,7 @@ class _ShardWriter:
             self._left_out.add(status, position, detail)
         if status == "undeclared":
             return
-        start_steps: list[int] = []
-        cameras: list[int] = []
-        instructions: list[str] = []
+        start_steps, cameras, instructions = list[int](), list[int](), list[str]()
         robot = self._plan.robot
         if episode is not None:
             write_records = self._write_frames if self._plan.layout == "frames" else self._write_pairs

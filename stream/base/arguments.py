@@ -67,6 +67,10 @@ class Parser(argparse.ArgumentParser):
         """Print the message with a hint to ``--help``, and end the program."""
         self.exit(EXIT_USAGE, f"error: {message}; see {self.prog} --help\n")
 
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """End the program, without a word if the reader of the help has left, as ``head`` does."""
+        super().exit(run_command(lambda: status), message)
+
 
 def run_program(module: str) -> NoReturn:
     """Import a module, run its ``main``, and end the program with the exit code.
@@ -89,7 +93,8 @@ def run_command(
     """
     try:
         exit_code = command()
-        sys.stdout.flush()
+        # Unlike a flush of sys.stdout, which is None if the output was closed (`>&-`).
+        print(end="", flush=True)
         return exit_code or 0
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)

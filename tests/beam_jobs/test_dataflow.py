@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ def apiclient(monkeypatch: pytest.MonkeyPatch) -> Any:
 def submit(conversion: Conversion, *more: str) -> Any:
     """Run the pipeline on the Dataflow runner up to the request; returns its job."""
     choice = choose_runner((*DATAFLOW, *more), num_workers=1, program_flags=[])
-    with open_runner(choice) as (runner, options):
+    with tempfile.TemporaryDirectory() as scratch, open_runner(choice, Path(scratch)) as (runner, options):
         pipeline = beam.Pipeline(runner=runner, options=options)
         build_graph(pipeline, conversion.jobs, {"demo": conversion.plan})
         result: Any = pipeline.run()
@@ -170,9 +171,10 @@ def test_paths_that_no_worker_of_dataflow_can_reach_are_one_error(
     assert not (tmp_path / "out").exists()
 
 
-def test_each_worker_of_dataflow_has_one_thread_unless_more_are_asked_for(apiclient: Any) -> None:
+def test_each_worker_of_dataflow_has_one_thread_unless_more_are_asked_for(apiclient: Any, tmp_path: Path) -> None:
     threads = []
     for more in ((), ("--number_of_worker_harness_threads=3",)):
-        with open_runner(choose_runner((*DATAFLOW, *more), num_workers=1, program_flags=[])) as (_, options):
+        choice = choose_runner((*DATAFLOW, *more), num_workers=1, program_flags=[])
+        with open_runner(choice, tmp_path) as (_, options):
             threads.append(options.view_as(DebugOptions).number_of_worker_harness_threads)
     assert threads == [1, 3]

@@ -1,5 +1,6 @@
 """The runner of a command line, and its options."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +15,13 @@ def choose(*arguments: str, num_workers: int = 2) -> RunnerChoice:
     return choose_runner(arguments, num_workers=num_workers, program_flags=["--num-workers", "--overwrite"])
 
 
-def test_default_is_the_in_process_runner_and_downloads_nothing() -> None:
-    with open_runner(choose()) as (runner, _):
+def test_default_is_the_in_process_runner_and_downloads_nothing(tmp_path: Path) -> None:
+    with open_runner(choose(), tmp_path) as (runner, _):
         assert isinstance(runner, FnApiRunner)
 
 
-def test_direct_runner_means_the_in_process_runner_too() -> None:
-    with open_runner(choose("--runner", "DirectRunner")) as (runner, _):
+def test_direct_runner_means_the_in_process_runner_too(tmp_path: Path) -> None:
+    with open_runner(choose("--runner", "DirectRunner"), tmp_path) as (runner, _):
         assert isinstance(runner, FnApiRunner)
 
 
@@ -70,28 +71,30 @@ def test_option_of_beam_with_a_wrong_value_is_named() -> None:
         choose("--direct_num_workers", "many")
 
 
-def test_options_of_beam_reach_the_pipeline() -> None:
-    with open_runner(choose("--requirements_file", "more.txt", "--machine_type=n2-standard-4")) as (_, options):
+def test_options_of_beam_reach_the_pipeline(tmp_path: Path) -> None:
+    choice = choose("--requirements_file", "more.txt", "--machine_type=n2-standard-4")
+    with open_runner(choice, tmp_path) as (_, options):
         assert options.view_as(SetupOptions).requirements_file == "more.txt"
         assert options.view_as(WorkerOptions).machine_type == "n2-standard-4"
 
 
-def dask_options(*arguments: str) -> dict[str, Any]:
+def dask_options(scratch: Path, *arguments: str) -> dict[str, Any]:
     """The options of Dask that the pipeline gets; with an address no cluster is started."""
     pytest.importorskip("dask.distributed")
-    with open_runner(choose("--runner=DaskRunner", "--dask_client_address=tcp://host:1", *arguments)) as (_, options):
+    choice = choose("--runner=DaskRunner", "--dask_client_address=tcp://host:1", *arguments)
+    with open_runner(choice, scratch) as (_, options):
         everything: dict[str, Any] = PipelineOptions.get_all_options(options)
         return everything
 
 
-def test_dask_gets_one_shard_a_partition() -> None:
-    assert dask_options()["partition_size"] == 1
+def test_dask_gets_one_shard_a_partition(tmp_path: Path) -> None:
+    assert dask_options(tmp_path)["partition_size"] == 1
 
 
-def test_partitions_of_dask_may_be_chosen() -> None:
-    chosen = dask_options("--dask_npartitions=7")
+def test_partitions_of_dask_may_be_chosen(tmp_path: Path) -> None:
+    chosen = dask_options(tmp_path, "--dask_npartitions=7")
     assert (chosen["npartitions"], chosen["partition_size"]) == (7, None)
 
 
-def test_cluster_of_dask_that_runs_elsewhere_is_used() -> None:
-    assert dask_options()["address"] == "tcp://host:1"
+def test_cluster_of_dask_that_runs_elsewhere_is_used(tmp_path: Path) -> None:
+    assert dask_options(tmp_path)["address"] == "tcp://host:1"

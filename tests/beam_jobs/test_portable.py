@@ -97,6 +97,8 @@ def test_job_server_that_does_not_answer_is_named() -> None:
     endpoint = f"127.0.0.1:{free_port()}"
     error = refused("--runner=PortableRunner", f"--job_endpoint={endpoint}")
     assert error == f"--job_endpoint {endpoint}: nothing answers there (Connection refused)"
+    error = refused("--runner=PortableRunner", "--job_endpoint=127.0.0.1:99999")
+    assert error.startswith("--job_endpoint 127.0.0.1:99999: nothing answers there (")
 
 
 def test_portable_runner_needs_a_job_server() -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from bench.measure.session import Result
 from convert.errors import EXIT_FAILED, EXIT_USAGE
-from convert.journal.journal import FOLDER, MANIFEST, PARAMETERS, Journal
+from convert.journal.journal import FOLDER, MANIFEST, Journal
+from convert.journal.store import PARAMETERS
 from convert.reindex import main, reindex_root
 from convert.storage.staging import machine
 from convert.verify.command import verify_root

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -12,12 +15,22 @@ import pytest
 
 from convert.errors import EXIT_USAGE
 from convert.run.command import main
-from tests.fixtures.command import run
+from tests.fixtures.command import REPOSITORY, run
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 from tests.fixtures.object_stores import free_port
 from tests.fixtures.same_conversion import arguments
 from tests.installed import needs
 
+CLUSTER = """
+import sys
+from tests.fixtures.servers.ray_cluster import ray_cluster
+with ray_cluster(1) as cluster:
+    print(cluster.address, flush=True)
+    sys.stdin.read()
+"""
+"""A program that runs a cluster until its input ends."""
+ALONE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""Hides all other processes of this machine from a command: for ``auto``, Ray looks for clusters among them too."""
 AT_ONCE_S = 60
 """A command that was refused at once takes two seconds; Ray itself waits for minutes."""
 
@@ -75,6 +88,11 @@ def test_without_ray_the_extra_is_named(
 def test_a_cluster_that_does_not_answer_is_refused_at_once(
     small_dataset: RldsDataset, tmp_path: Path, address: str
 ) -> None:
+    through = ALONE if address.startswith("auto") else ()
+    if through and (
+        shutil.which("unshare") is None or subprocess.run([*ALONE, "true"], capture_output=True).returncode
+    ):
+        pytest.skip("a process cannot be hidden from another one here (unshare)")
     server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     ports = {"nobody": free_port(), "another server": server.server_port}
     place = f"127.0.0.1:{ports[address]}" if address in ports else address
@@ -88,7 +106,7 @@ def test_a_cluster_that_does_not_answer_is_refused_at_once(
     started = time.monotonic()
     try:
         # No cluster of this account is running in a folder that Ray has not used.
-        result = run(*options, environment={"RAY_TMPDIR": str(tmp_path), "RAY_ADDRESS": None})
+        result = run(*options, environment={"RAY_TMPDIR": str(tmp_path), "RAY_ADDRESS": None}, through=through)
     finally:
         server.shutdown()
         server.server_close()
@@ -96,6 +114,31 @@ def test_a_cluster_that_does_not_answer_is_refused_at_once(
     assert result.error().startswith(f"error: no Ray cluster at {place}: ")
     assert "start one with `ray start --head`" in result.error()
     assert time.monotonic() - started < AT_ONCE_S
+    assert not (tmp_path / "out").exists()
+
+
+@needs("ray")
+@pytest.mark.long
+def test_a_wrong_token_is_named_after_a_few_tries(small_dataset: RldsDataset, tmp_path: Path) -> None:
+    environment = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a" * 64}
+    with subprocess.Popen(
+        [sys.executable, "-c", CLUSTER],
+        cwd=REPOSITORY,
+        env={**os.environ, **environment},
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as cluster:
+        assert cluster.stdin is not None and cluster.stdout is not None
+        address = cluster.stdout.readline().strip()
+        options = (*arguments(small_dataset, tmp_path / "out"), "--engine", "ray", "--address", address)
+        result = run(*options, environment={**environment, "RAY_AUTH_TOKEN": "b" * 64})
+        cluster.stdin.close()
+    assert result.code == EXIT_USAGE
+    *warnings, error = result.err.splitlines()
+    assert error.startswith(f"error: no Ray cluster at {address}: ")
+    assert "its token is another one than that of this account" in error
+    assert len(warnings) <= 3, "Ray's own messages"
     assert not (tmp_path / "out").exists()
 
 
