@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 from playwright.sync_api import expect
 
 from pairstream.browse.browsed_root import BrowsedRoot
+from pairstream.browse.episodes import EpisodeTable
 from pairstream.browse.static import write_static
 from stream import Select, make_loader
+from stream.format.catalog import Catalog
+from stream.format.index import open_index
+from tests.fixtures.command import wait_until
 from tests.installed import needs
-from tests.pairstream.browse.running_site import Site, end_site, start_site
+from tests.pairstream.browse.running_site import PATIENCE_S, Site, end_site, start_site
 from tests.stream.crafted_root import CraftedRoot, with_column
 from tests.stream.index_root import write_dataset
 
-expect.set_options(timeout=20_000)
 pytestmark = [pytest.mark.long, needs("playwright")]
 
 
-def rows_of(page: Any) -> list[str]:
-    """Numbers of the episodes that the table shows, in order."""
-    return [text.strip() for text in page.locator("tbody tr td:nth-child(3)").all_inner_texts()]
+def expect_rows(page: Any, episodes: Iterable[int]) -> None:
+    """Wait until the table shows these episodes in this order."""
+    expect(page.locator("tbody tr td:nth-child(3)")).to_have_text(list(map(str, episodes)))
 
 
 def test_the_overview_has_every_dataset_with_a_frame_and_leads_to_it(page: Any, site: Site, frames_root: Path) -> None:
@@ -122,7 +127,7 @@ def test_episodes_are_searched_filtered_and_sorted(page: Any, site: Site, frames
     first = page.locator("tbody tr").first.locator("td").nth(4).inner_text()
     page.get_by_label("Instruction, id or number").fill(first)
     expect(page.get_by_text("1 of 4 episodes")).to_be_visible()
-    assert rows_of(page) == ["0"]
+    expect_rows(page, [0])
     page.get_by_label("Instruction, id or number").fill("")
     expect(page.get_by_text("4 of 4 episodes")).to_be_visible()
     page.get_by_label("Filter").fill("episode")
@@ -130,20 +135,21 @@ def test_episodes_are_searched_filtered_and_sorted(page: Any, site: Site, frames
     page.get_by_label("Value").fill("2")
     page.get_by_role("button", name="Add").click()
     expect(page.get_by_text("1 of 4 episodes")).to_be_visible()
-    assert rows_of(page) == ["2"]
+    expect_rows(page, [2])
     page.locator(".q-chip__icon--remove").click()
     expect(page.get_by_text("4 of 4 episodes")).to_be_visible()
     page.get_by_role("columnheader", name="mean of motion").click()
-    page.wait_for_function("location.search.includes('motion')")
-    page.wait_for_timeout(300)
-    upward = rows_of(page)
+    dataset = Catalog(frames_root).open("bridge")
+    means = EpisodeTable(dataset, open_index(dataset, "train")).sort_key("mean of motion")
+    upward = np.argsort(means, kind="stable").tolist()
+    expect_rows(page, upward)
     page.get_by_role("columnheader", name="mean of motion").click()
-    expect(page.locator("tbody tr").first.locator("td").nth(2)).to_have_text(upward[-1])
-    assert rows_of(page) == upward[::-1] != upward
+    expect_rows(page, upward[::-1])
+    assert upward != sorted(upward)
     page.reload()
-    expect(page.locator("tbody tr").first.locator("td").nth(2)).to_have_text(upward[-1])
+    expect(page.locator("tbody tr").first.locator("td").nth(2)).to_have_text(str(upward[-1]))
     page.locator("tbody tr").first.locator("a").last.click()
-    expect(page.locator("h1")).to_contain_text(f"episode {int(upward[-1]) + 1} of 4")
+    expect(page.locator("h1")).to_contain_text(f"episode {upward[-1] + 1} of 4")
 
 
 def test_a_column_that_is_chosen_is_in_the_table_and_in_the_address(page: Any, site: Site) -> None:
@@ -180,7 +186,7 @@ def test_a_slow_answer_does_not_replace_that_of_a_later_wish(page: Any, frames_r
         page.get_by_label("Instruction, id or number").fill("3")
         expect(page.locator("tbody tr").first.locator("td").nth(2)).to_have_text("3")
         page.wait_for_timeout(2500)
-        assert rows_of(page) == ["3"]
+        expect_rows(page, [3])
         page.get_by_role("tab", name="Instructions").click()
         page.wait_for_function("location.search.includes('Instructions')")
         page.get_by_role("tab", name="Lengths").click()
@@ -203,12 +209,11 @@ def test_a_long_table_has_pages_that_keep_the_order(page: Any, tmp_path: Path) -
     try:
         page.goto(f"{site.address}dataset/demo/train")
         expect(page.get_by_text("45 of 45 episodes")).to_be_visible()
-        assert rows_of(page) == list(map(str, range(20)))
+        expect_rows(page, range(20))
         page.get_by_role("columnheader", name="episode").first.click()
         expect(page.locator("tbody tr").first.locator("td").nth(2)).to_have_text("44")
         page.get_by_role("button", name="next page").click()
-        expect(page.locator("tbody tr").first.locator("td").nth(2)).to_have_text("24")
-        assert rows_of(page) == list(map(str, range(24, 4, -1)))
+        expect_rows(page, range(24, 4, -1))
     finally:
         end_site(site)
 
@@ -231,7 +236,7 @@ def test_marked_episodes_are_left_out_of_a_loader(page: Any, site: Site, frames_
     loader = make_loader(frames_root, "bridge", batch_size=4, split="train", select=Select(episodes=marks))
     assert loader.describe()["bridge"]["remaining_episodes"] == 3
     page.get_by_text("keep only these").click()
-    page.wait_for_timeout(500)
+    assert wait_until(lambda: '"keep"' in site.marks.read_text(), seconds=PATIENCE_S)
     loader = make_loader(frames_root, "bridge", batch_size=4, split="train", select=Select(episodes=str(site.marks)))
     assert loader.describe()["bridge"]["remaining_episodes"] == 1
     page.get_by_role("button", name="unmark").click()
