@@ -29,7 +29,7 @@ DOCS = Path(__file__).parent
 WIDTHS = (1400, 420)
 _BAD_EPISODE, _BAD_STEPS, _GRIPPER = 1, slice(3, 5), 6
 _MIXTURE = '[[100, {"bridge": 2, "rt1": 1}], [400, {"bridge": 1, "rt1": 2, "droid": 2}], [null, {"rt1": 1, "kuka": 3}]]'
-_EMPTY = "text=No episode"
+_EMPTY = "text=/^0 of /"
 
 
 class Shot(NamedTuple):
