@@ -47,10 +47,10 @@ def test_all_numbers_end_in_the_same_column(rows: list[tuple[str, int]]) -> None
     assert len(lines) == len(rows) + 1
 
 
-NAMES = st.text("ab_ /", min_size=1, max_size=40)
+NAMES = st.text("ab_ /", min_size=14, max_size=40).filter(lambda name: name == name.strip())
 
 
-@given(st.lists(st.tuples(NAMES, st.integers(0, 10**9), NAMES), min_size=1, max_size=5), st.integers(40, 120))
+@given(st.lists(st.tuples(NAMES, st.integers(0, 10**9), NAMES), min_size=1, max_size=5), st.integers(34, 120))
 def test_a_table_fits_a_width_and_loses_nothing(rows: list[tuple[str, int, str]], width: int) -> None:
     table = format_table(["dataset", "pairs looked at", "cameras"], rows, width=width)
     assert max(map(len, table.splitlines())) <= width
@@ -67,3 +67,4 @@ def test_a_table_without_a_width_has_one_line_for_each_row() -> None:
 def test_quantities_are_to_the_right_and_versions_to_the_left() -> None:
     table = format_table(["size", "version"], [["1.2 kB", "0.1.0"], ["900 B", "1"], ["-", "-"]])
     assert table.splitlines() == ["  size  version", "1.2 kB  0.1.0", " 900 B  1", "     -  -"]
+    assert format_table(["robot"], [["2 arms, one table"], ["1 arm"]]).splitlines()[2] == "1 arm"

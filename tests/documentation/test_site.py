@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import io
+import re
 import shutil
 import subprocess
 import sys
@@ -151,9 +152,22 @@ def test_code_has_enough_contrast(address: str, page: Any, colours: str) -> None
     assert {kind: contrast for kind, contrast in contrasts.items() if contrast < 4.5} == {}
 
 
+def test_tabs_and_the_line_at_the_foot_are_not_faint(address: str, page: Any) -> None:
+    page.set_viewport_size({"width": 1400, "height": 900})
+    page.goto(f"{address}/docs/train.html")
+    # White on the theme's teal and black: 4.5 needs 0.9 of it in the tabs, and 0.46 at the foot.
+    opacities = page.evaluate(
+        "[...document.querySelectorAll('.md-tabs__link')].map(link => getComputedStyle(link).opacity)"
+    )
+    assert min(map(float, opacities)) >= 0.9
+    colour = page.evaluate("getComputedStyle(document.querySelector('.md-copyright')).color")
+    assert float(re.findall(r"[\d.]+", colour)[3]) > 0.5
+
+
 def test_wide_tables_are_reached_and_moved_by_the_keyboard(address: str, page: Any) -> None:
     page.goto(f"{address}/docs/from-data-to-a-policy.html")
     table = page.get_by_role("region", name="Table: The datasets")
+    assert table.get_attribute("tabindex") == "0"  # Chromium would reach it without, other browsers do not
     table.focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_function("document.activeElement.scrollLeft > 0")
