@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from convert.datasets import VersionFolder
-from convert.report import count_noun, fault, format_table
+from convert.report import count_noun, fault, fit_table
 from convert.rules import MAX_EXAMPLES, RULES, SEVERITIES, Rule
 from stream.base.arguments import printable
 from stream.base.progress import human_bytes, human_seconds
@@ -257,10 +257,15 @@ class Report:
     def table(self) -> tuple[list[str], list[list[str | int]]]:
         """Return the heads and the cells of a table of the datasets."""
         table_rows = []
+        has_labels = any(dataset.to_json()["labels"] for dataset in self.datasets)
         for dataset in self.datasets:
             row = {name: value for name, value in dataset.to_json().items() if name != "path"}
-            joined_names = {name: ", ".join(row[name]) or "-" for name in ("splits", "labels")}
-            table_rows.append(row | joined_names | {"bytes": human_bytes(row["bytes"])})
+            counts = [count_noun(row.pop(f"{severity}s"), severity) for severity in SEVERITIES]
+            row |= {name: ", ".join(row[name]) or "-" for name in ("splits", "labels")}
+            row |= {"bytes": human_bytes(row["bytes"])}
+            if not has_labels:
+                del row["labels"]
+            table_rows.append(row | {"findings": ", ".join(count for count in counts if count[:2] != "0 ") or "-"})
         return [column.replace("_", " ") for column in table_rows[0]], [list(row.values()) for row in table_rows]
 
     def summary(self) -> str:
@@ -272,7 +277,7 @@ class Report:
 
     def to_text(self) -> str:
         """Return a table of the datasets, the findings with examples, and a summary."""
-        text_lines = [format_table(*self.table())]
+        text_lines = [fit_table(*self.table())]
         for severity in SEVERITIES:
             for report in self.datasets:
                 for finding in report.findings:

@@ -28,7 +28,7 @@ from convert.index.tables import derive_steps
 from convert.journal.journal import MANIFEST, Journal
 from convert.registry.dataset import DatasetSpec
 from convert.registry.registry import Registry, load_registry
-from convert.report import format_table
+from convert.report import fit_table
 from convert.storage.durable import writing
 from stream.base.errors import closest
 from stream.base.progress import Progress
@@ -206,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _to_text(results: Sequence[Mapping[str, Any]]) -> str:
     table_rows = [(line["dataset"], line["version"], ", ".join(line["changed"]) or "unchanged") for line in results]
-    text_lines = [format_table(["dataset", "version", "new"], table_rows)]
+    text_lines = [fit_table(["dataset", "version", "new"], table_rows)]
     remedy = "images and raw columns stay as they are, convert again with --overwrite to follow"
     for result in results:
         if result["kept"]:

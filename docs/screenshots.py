@@ -29,6 +29,7 @@ DOCS = Path(__file__).parent
 WIDTHS = (1400, 420)
 _BAD_EPISODE, _BAD_STEPS, _GRIPPER = 1, slice(3, 5), 6
 _MIXTURE = '[[100, {"bridge": 2, "rt1": 1}], [400, {"bridge": 1, "rt1": 2, "droid": 2}], [null, {"rt1": 1, "kuka": 3}]]'
+_EMPTY = "text=/^0 of /"
 
 
 class Shot(NamedTuple):
@@ -43,6 +44,7 @@ def find_shots(root: Path, run: Path, step: int) -> dict[str, Shot]:
     """Return the pages by the name of their picture."""
     conditions = [["episodes.num_steps", ">", 4]]
     state = json.dumps({"search": "the", "where": conditions, "sort": "episode"})
+    empty_state = json.dumps({"search": "nothing"})
     mixture = urlencode({"mixture": _MIXTURE, "where": '[["step", ">", 1]]'})
     return {
         "overview": Shot("", "#datasets img", 760),
@@ -59,7 +61,14 @@ def find_shots(root: Path, run: Path, step: int) -> dict[str, Shot]:
         "run": Shot(f"run?{urlencode({'loader': run, 'step': step})}", ".batch-row", 760),
         "doctor": Shot("doctor", "text=Look for mistakes"),
         "marks": Shot("marks", "text=marks.json"),
+        "overview-empty": Shot("?search=nothing", "text=No dataset matches"),
+        "dataset-empty": Shot(f"dataset/bridge/train?{urlencode({'state': empty_state})}", _EMPTY),
+        "mixture-error": Shot("mixture?mixture=bridges", "text=bridges"),
+        "run-error": Shot("run?loader=missing.json&step=0", "#error"),
+        "step-error": Shot(f"run?{urlencode({'loader': run, 'step': 'x'})}", "#error"),
+        "dataset-error": Shot("dataset/bridges/train", "#error"),
         "error": Shot("episode/bridge/train/99", "#error"),
+        "not-found": Shot("nothing", "#error"),
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -25,7 +26,12 @@ from convert.rules import RULES, SEVERITIES
 from stream.base.arguments import whole_number
 from stream.base.progress import Progress
 
-_RULES = "\n".join(f"  {rule.severity:<8} {rule.name:<21} {rule.meaning}" for rule in RULES.values())
+_INDENT = " " * 12
+_RULES = "\n".join(
+    f"  {rule.severity:<8}  {rule.name}\n"
+    + textwrap.fill(rule.meaning, 98, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
+    for rule in RULES.values()
+)
 
 _EPILOG = f"""\
 rules (thresholds: convert/rules.py):

@@ -1,7 +1,10 @@
-"""``pairstream registry``: print the table of docs/from-data-to-a-policy.md."""
+"""``pairstream registry``: print the facts of datasets for people, or the table of docs/from-data-to-a-policy.md."""
 
 from __future__ import annotations
 
+import re
+import shutil
+import textwrap
 from collections.abc import Iterable, Sequence
 
 from convert.command import print_result, split_names
@@ -13,6 +16,30 @@ _HEADS = (
     *("dataset, robot, Hz", "cameras", "action as stored", "state as stored"),
     *("spaces", "action's gripper", "not known", "licence"),
 )
+
+
+_WIDEST = 100
+"""Columns of a text for people: longer lines are hard to read."""
+
+
+def to_text(datasets: Iterable[DatasetSpec], *, width: int = _WIDEST) -> str:
+    """Return a block for each dataset, with lines of at most ``width`` columns and all that ``to_markdown`` has."""
+    indent = max(map(len, _HEADS[1:])) + 4
+    blocks = []
+    for spec in datasets:
+        name, *columns = _row(spec)
+        lines = [name.replace("`", "") + (" Hz" if spec.control_frequency else "")]
+        for head, cell in zip(_HEADS[1:], columns, strict=True):
+            # **eef** and its remark in Markdown
+            plain_cell = re.sub(r"\*\*(\w+)\*\* ", r"\1: ", cell).replace("**", "")
+            for number, text in enumerate(plain_cell.split("<br>")):
+                label = f"  {head if number == 0 else ''}".ljust(indent)
+                hanging = " " * (indent + 2)
+                lines += textwrap.wrap(
+                    text, width, initial_indent=label, subsequent_indent=hanging, break_on_hyphens=False
+                )
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
 
 
 def to_markdown(datasets: Iterable[DatasetSpec]) -> str:
@@ -92,17 +119,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = Parser(
         prog="pairstream registry",
-        description="Print a table of the datasets of the registry in Markdown.",
+        description="Print the facts of the datasets of the registry, with their licences and what nobody knows.",
         allow_abbrev=False,
     )
     parser.add_argument("--datasets", help="only these, with commas between (default: all)")
     parser.add_argument("--config", action="append", default=[], help="YAML with further datasets; may be repeated")
+    parser.add_argument("--markdown", action="store_true", help="print one table in Markdown, with very long rows")
     parsed = parser.parse_args(arguments)
 
     def work() -> int:
         registry = load_registry(config=parsed.config)
-        dataset_names = split_names(parsed.datasets) or registry.datasets
-        print_result(to_markdown(registry.dataset(name) for name in dataset_names))
+        specs = [registry.dataset(name) for name in split_names(parsed.datasets) or registry.datasets]
+        width = min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)
+        print_result(to_markdown(specs) if parsed.markdown else to_text(specs, width=width))
         return 0
 
     return run_command(work, path="registry", interrupted="interrupted")

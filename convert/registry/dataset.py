@@ -391,6 +391,8 @@ def reindex_hint(
 ) -> str | None:
     """Return one sentence with the remedy if a dataset was converted with another registry entry, else None.
 
+    Another ``description`` is no reason: no column and no statistic follows from it.
+
     Args:
         old_entry: Registry entry in the manifest.
         new_spec: Registry entry now.
@@ -400,7 +402,8 @@ def reindex_hint(
     name = new_spec.name
     try:
         old_spec = DatasetSpec.model_validate(old_entry)
-        changed = [key for key in DatasetSpec.model_fields if getattr(old_spec, key) != getattr(new_spec, key)]
+        keys = [key for key in DatasetSpec.model_fields if key != "description"]
+        changed = [key for key in keys if getattr(old_spec, key) != getattr(new_spec, key)]
     except ValidationError:
         changed = ["all"]
     command = f"pairstream reindex {output_root} --datasets {name}{''.join(f' --config {file}' for file in config)}"

@@ -11,7 +11,7 @@ from typing import Any
 from convert.chosen_features import notation
 from convert.index.derived import part_names
 from convert.plan import Conversion
-from convert.report import format_table
+from convert.report import fit_table
 from convert.run.estimate import estimate
 from convert.run.status import ConversionStatus
 from convert.source.protocol import counts_sum
@@ -192,7 +192,7 @@ def format_rows(columns: _Columns, dataset_rows: Sequence[Mapping[str, Any]]) ->
         shown_rows.append({**dict.fromkeys(dataset_rows[0], ""), "dataset": f"{len(dataset_rows)} datasets", **sums})
     absent_layout = "frames" if any("pairs" in name for name in dataset_rows[0]) else "pairs"
     shown_columns = {column: make_cell for column, make_cell in columns.items() if column.split()[0] != absent_layout}
-    return format_table(
+    return fit_table(
         list(shown_columns), [[make_cell(row) for make_cell in shown_columns.values()] for row in shown_rows]
     )
 

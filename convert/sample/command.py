@@ -12,7 +12,7 @@ from pathlib import Path
 
 from convert.command import print_result
 from convert.registry.registry import load_registry
-from convert.report import format_table
+from convert.report import fit_table
 from convert.sample.writer import SampleReport, make_sample
 from stream.base.arguments import Parser, run_command, whole_number
 
@@ -55,5 +55,5 @@ def _table(reports: Sequence[SampleReport]) -> str:
         splits = " ".join(report.splits)
         table_rows.append([report.dataset, splits, num_episodes, num_steps, f"{num_bytes / 1e6:.1f}", report.status])
         total_bytes += num_bytes
-    text_table = format_table(["dataset", "splits", "episodes", "steps", "MB", ""], table_rows)
+    text_table = fit_table(["dataset", "splits", "episodes", "steps", "MB", ""], table_rows)
     return f"{text_table}\n{len(reports)} datasets, {total_bytes / 1e6:.0f} MB"

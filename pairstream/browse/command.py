@@ -13,6 +13,7 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
+from convert.report import count_noun
 from pairstream.browse.browsed_root import LOOPBACK, BrowsedRoot
 from pairstream.command import command_parser, needs_extra
 from stream.base.arguments import add_cache, interrupt_on_kill, run_command, whole_number
@@ -56,7 +57,7 @@ def _browse(options: argparse.Namespace) -> None:
 
         choice = {"episodes": options.episodes, "doctor": options.doctor}
         num_episodes, num_bytes = write_static(root, options.static, **choice, most_bytes=options.megabytes * 10**6)
-        print(f"{num_episodes} episodes, {num_bytes / 1e6:.1f} MB: open {options.static / 'index.html'}")
+        print(f"{count_noun(num_episodes, 'episode')}, {num_bytes / 1e6:.1f} MB: open {options.static / 'index.html'}")
         return
     if options.transforms is not None:
         from pairstream.replay.shown_step import find_transforms

@@ -18,6 +18,12 @@ STYLE = Path(__file__).with_name("style.css").read_text("utf-8")
 OVERVIEW_SCRIPT = f"<script>{Path(__file__).with_name('overview.js').read_text('utf-8')}</script>"
 """Search, filters and order of ``overview_html``, which come after it in a page."""
 
+THEME_SCRIPT = f"<script>{Path(__file__).with_name('theme.js').read_text('utf-8')}</script>"
+"""Choice of the colours of all pages, for the head of a page."""
+_THEME_OPTIONS = "".join(f"<option value='{name}'>{name}</option>" for name in ("system", "light", "dark"))
+THEME_SWITCH = f"<select id='colours' aria-label='colours' title='colours of the pages'>{_THEME_OPTIONS}</select>"
+"""Field for the header of a page that ``THEME_SCRIPT`` follows."""
+
 _NUMBERS = ("episodes", "length", "samples", "size", "rate")
 _WIDE_ONLY = ("splits", "samples", "size", "robot", "cameras", "codec", "licence", "left out")
 """Columns that a phone does not show."""
@@ -43,7 +49,8 @@ def overview_html(
     rows = [_cells(dataset, escape(picture(dataset)), links=links) for dataset in facts]
     usual = {"codec": "jpeg", "left out": ""}
     columns = [name for name in rows[0] if any(row[name][0] != usual.get(name) for row in rows)] if rows else ["", ""]
-    headings = "".join(f"<th{_side(name)}>{f'<button>{name}</button>' if name else ''}</th>" for name in columns)
+    # The pictures have no heading, and a heading without text would be read aloud as an empty one.
+    headings = "".join(f"<th{_side(name)}><button>{name}</button></th>" if name else "<td></td>" for name in columns)
     filter_values = [_filter_values(dataset) for dataset in facts]
     html_rows = []
     for dataset, row, values in zip(facts, rows, filter_values, strict=True):

@@ -18,7 +18,7 @@
     const direction = parameters.has("down") ? -1 : 1;
     const order = column < 0 ? rows : [...rows].sort((one, two) => direction * compare(valueOf(one, column), valueOf(two, column)));
     body.append(...order);
-    headings.forEach((heading, at) => heading.ariaSort = at !== column ? "none" : direction > 0 ? "ascending" : "descending");
+    headings.forEach((heading, at) => heading.ariaSort = !heading.textContent ? null : at !== column ? "none" : direction > 0 ? "ascending" : "descending");
     for (const row of rows) {
       row.hidden = !fields.every((field) => !field.value || (field.type === "search"
         ? row.dataset.text.toLowerCase().includes(field.value.toLowerCase()) : row.dataset[field.name] === field.value));

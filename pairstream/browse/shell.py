@@ -7,19 +7,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
 from http import HTTPStatus
-from pathlib import Path
 
 from fastapi.responses import HTMLResponse
 from nicegui import ui
 
 from pairstream.browse.browsed_root import BrowsedRoot
-from pairstream.browse.markup import STYLE
+from pairstream.browse.markup import STYLE, THEME_SCRIPT, THEME_SWITCH
 from stream.base.errors import ArgumentError, StateError
 
 LINKS = (("Overview", "/"), ("Mixture", "/mixture"), ("Run", "/run"), ("Doctor", "/doctor"), ("Marks", "/marks"))
 """Entries of the navigation and their addresses."""
-_THEME_SCRIPT = f"<script>{Path(__file__).with_name('theme.js').read_text('utf-8')}</script>"
-_THEME_OPTIONS = "".join(f"<option value='{name}'>{name}</option>" for name in ("system", "light", "dark"))
 
 
 class LatestWish:
@@ -43,7 +40,7 @@ def page_frame(root: BrowsedRoot, title: str, *, address: str = "/") -> Iterator
     """
     ui.page_title(f"{title} · pairstream")
     ui.add_css(STYLE)
-    ui.add_head_html(_THEME_SCRIPT)
+    ui.add_head_html(THEME_SCRIPT)
     ui.colors(primary="#1553a5")
     with ui.header().classes("p-0"):
         ui.html(_header(root, address), sanitize=False).classes("w-full")
@@ -56,7 +53,7 @@ def plain_page(root: BrowsedRoot, title: str, content: str, *, status: int = 200
     """Return a page of HTML with the same header, without NiceGUI, whose scripts load slowly; see ``page_frame``."""
     return HTMLResponse(
         f"<!DOCTYPE html><html lang='en'><meta charset='utf-8'><title>{escape(title)} · pairstream</title>"
-        f"<meta name='viewport' content='width=device-width, initial-scale=1'><style>{STYLE}</style>{_THEME_SCRIPT}"
+        f"<meta name='viewport' content='width=device-width, initial-scale=1'><style>{STYLE}</style>{THEME_SCRIPT}"
         f"<body>{_header(root, address)}<main><h1>{escape(title)}</h1>{content}</main></body></html>",
         status_code=status,
     )
@@ -67,8 +64,7 @@ def _header(root: BrowsedRoot, address: str) -> str:
     links = "".join(
         f"<a href='{url}'{' aria-current=page' if url == address else ''}>{label}</a>" for label, url in LINKS
     )
-    colours = f"<select id='colours' aria-label='colours' title='colours of the pages'>{_THEME_OPTIONS}</select>"
-    return f"<nav class='top'>{links}<span title='{location}'>{location}</span>{colours}</nav>"
+    return f"<nav class='top'>{links}<span title='{location}'>{location}</span>{THEME_SWITCH}</nav>"
 
 
 def error_page(root: BrowsedRoot, error: Exception | str, *, status: int | None = None) -> HTMLResponse:

@@ -15,7 +15,15 @@ import numpy as np
 from pairstream.browse.browsed_root import BrowsedRoot
 from pairstream.browse.doctor import Finding, FindingExample, doctor_command, read_findings, read_report
 from pairstream.browse.facts import Facts
-from pairstream.browse.markup import OVERVIEW_SCRIPT, STYLE, findings_html, overview_html, totals
+from pairstream.browse.markup import (
+    OVERVIEW_SCRIPT,
+    STYLE,
+    THEME_SCRIPT,
+    THEME_SWITCH,
+    findings_html,
+    overview_html,
+    totals,
+)
 from pairstream.view.player import PLAYER_FILE, describe_episode, player_call
 from pairstream.view.tracks import Tracks
 from stream.base.errors import ArgumentError, FormatError
@@ -26,8 +34,9 @@ Chosen = tuple[str, str, int]
 _PAGE = """\
 <!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title} · pairstream</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><style>{style}</style></head>
-<body><main>{content}</main></body></html>
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>{style}</style>{script}</head>
+<body><nav class="top"><a href="index.html">Overview</a><span title="{location}">{location}</span>{switch}</nav>
+<main>{content}</main></body></html>
 """
 
 
@@ -121,9 +130,8 @@ class _Writer:
             episode = (finding["dataset"], finding["split"], example["episode"])
             return _page(episode) if episode in self.chosen else ""
 
-        head = '<h1>Findings</h1><p><a href="index.html">Overview</a></p>'
         table = findings_html(findings, picture=picture, address=address)
-        self._write("findings.html", "Findings", f"{head}{table}")
+        self._write("findings.html", "Findings", f"<h1>Findings</h1>{table}")
 
     def write_episode(self, tracks: Tracks, max_bytes: int) -> None:
         episode = (tracks.dataset.name, tracks.index.split, tracks.episode)
@@ -139,9 +147,9 @@ class _Writer:
                 frame_paths[step] = self._picture(episode, camera_number, stored_steps[position - position % stride])
             return frame_paths
 
-        stride_text = f", every {stride}. frame" if stride > 1 else ""
-        links = f'<a class="plain" href="index.html">Overview</a><span class="faint">{stride_text}</span>'
-        head = f"<h1>{escape(tracks.title)}</h1><p>{links}</p>"
+        stride_text = f"Every {stride}. frame" if stride > 1 else ""
+        note = f'<p class="faint">{stride_text}</p>' if stride_text else ""
+        head = f"<h1>{escape(tracks.title)}</h1>{note}"
         player = player_call(describe_episode(tracks, frames), step=None)
         script = f"<script>{PLAYER_FILE.read_text('utf-8')}</script>{player}"
         self._write(_page(episode), tracks.title, f"{head}<div id='player'></div>\n{script}")
@@ -166,7 +174,8 @@ class _Writer:
         return relative_path
 
     def _write(self, file_name: str, title: str, content: str) -> None:
-        page_html = _PAGE.format(title=escape(title), style=STYLE, content=content)
+        parts = {"title": escape(title), "location": escape(str(self.root.catalog.location)), "content": content}
+        page_html = _PAGE.format(**parts, style=STYLE, script=THEME_SCRIPT, switch=THEME_SWITCH)
         (self.folder / file_name).write_text(page_html, "utf-8", errors="backslashreplace")
 
 

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
-from pairstream.command import command_parser, plain_table, print_table
+from convert.report import fit_table
+from pairstream.command import command_parser
 from pairstream.info.overview import (
     Kept,
     Overview,
@@ -101,33 +100,31 @@ def _print(options: argparse.Namespace) -> None:
         print(json.dumps({"root": options.root, "datasets": datasets, "incomplete": overview.incomplete}, indent=1))
     else:
         if datasets:
-            print_table(_table(datasets))
+            print(_table(datasets))
         notes = [*_notes(overview, datasets), *_filter_notes(kept_by_dataset, options.episodes_out)]
         print("", _totals(datasets), *notes, sep="\n")
     for error in overview.damaged.values():
         raise FormatError(error)
 
 
-def _table(datasets: Sequence[Mapping[str, Any]]) -> Table:
-    table = plain_table()
+def _table(datasets: Sequence[Mapping[str, Any]]) -> str:
     filtered = [f"kept {name}" for name in _KEPT] if any("kept" in dataset for dataset in datasets) else []
-    number_columns = ["episodes", "length", "samples", "size", "rate", *filtered]
-    for name in ["dataset", "version", "layout", *number_columns, "robot", "splits", "cameras"]:
-        table.add_column(name, justify="right" if name in number_columns else "left", no_wrap=name != "cameras")
+    header = ["dataset", "version", "layout", "episodes", "length", "samples", "size", "rate", *filtered]
+    table_rows = []
     for dataset in datasets:
         length = "-" if dataset["hours"] is None else human_duration(dataset["hours"])
         rate = "-" if dataset["rate"] is None else f"{dataset['rate']:g} Hz"
-        numbers = [f"{dataset['episodes']:,}", length, f"{dataset['samples']:,}", human_bytes(dataset["bytes"]), rate]
+        numbers = [dataset["episodes"], length, dataset["samples"], human_bytes(dataset["bytes"]), rate]
         if filtered:
-            numbers += [f"{dataset['kept'][name]:,}" if dataset["kept"] else "-" for name in _KEPT]
+            numbers += [dataset["kept"][name] if dataset["kept"] else "-" for name in _KEPT]
         splits = ", ".join(f"{name} {count:,}" for name, count in dataset["splits"].items())
         cameras = [
             f"{name} {'/'.join(camera['sizes'])} {camera['codec'] or 'depth'}"
             for name, camera in dataset["cameras"].items()
         ]
         names = [dataset[name] for name in ("dataset", "version", "layout")]
-        table.add_row(*names, *numbers, dataset["robot"] or "-", splits, ", ".join(cameras))
-    return table
+        table_rows.append([*names, *numbers, dataset["robot"] or "-", splits, ", ".join(cameras)])
+    return fit_table([*header, "robot", "splits", "cameras"], table_rows)
 
 
 def _totals(datasets: Sequence[Mapping[str, Any]]) -> str:

@@ -38,8 +38,11 @@ def show(batch: Mapping[str, Any], loader: Loader | None = None, *, rows: int = 
         raise ArgumentError(f"show: {batch!s:.100}; expected a batch, such as loader.batch_at(0) or next(iter(loader))")
     num_rows = min(check_whole_number("rows", rows, least=1), _MOST_ROWS)
     if not {batch_key.partition("/")[0] for batch_key in batch} & {"frames", "depth"}:
-        hint = "; take the batch of loader.batch_on_host(step)" if "frames_jpeg" in batch else ""
-        raise ArgumentError(f"show: the batch has no frames, its keys are {', '.join(batch)}{hint}")
+        remedy = (
+            "take the batch of loader.batch_on_host(step)" if "frames_jpeg" in batch else "make a loader with frames"
+        )
+        keys = ", ".join(batch)
+        raise ArgumentError(f"show: the batch has no frames, its keys are {keys}; {remedy}")
     if not getattr(batch.get("sample"), "shape", ()):
         raise ArgumentError("show: has no dimension of rows, so it is one sample, or no batch of a loader")
     # A tensor may be on a device.

@@ -59,13 +59,24 @@ class Episode:
 
     @property
     def frames(self) -> np.ndarray:
-        """Stored frames of the loader's first camera, uint8 [n, H, W, 3], RGB, in the order of ``frame_steps``."""
-        return next(iter(self.cameras.values())).frames
+        """Stored frames of the loader's first camera, uint8 [n, H, W, 3], RGB, in the order of ``frame_steps``.
+
+        Raises ArgumentError if the loader has no cameras (``frames=None``).
+        """
+        return self._first_camera("frames").frames
 
     @property
     def frame_steps(self) -> np.ndarray:
-        """Step of each of ``frames``, int64 [n]."""
-        return next(iter(self.cameras.values())).steps
+        """Step of each of ``frames``, int64 [n]; raises as ``frames`` does."""
+        return self._first_camera("frame_steps").steps
+
+    def _first_camera(self, attribute: str) -> CameraFrames:
+        if not self.cameras:
+            raise ArgumentError(
+                f"{attribute}: the loader of this episode was made with frames=None, so it has no cameras; make one "
+                "without frames=None, or read the columns of `table`"
+            )
+        return next(iter(self.cameras.values()))
 
     def _repr_html_(self) -> str:
         instructions = dict.fromkeys(self.table.column("language").to_pylist())

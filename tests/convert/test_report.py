@@ -45,3 +45,26 @@ def test_all_numbers_end_in_the_same_column(rows: list[tuple[str, int]]) -> None
     lines = format_table(["name", "count"], rows).splitlines()
     assert len({len(line) for line in lines}) == 1
     assert len(lines) == len(rows) + 1
+
+
+NAMES = st.text("ab_ /", min_size=14, max_size=40).filter(lambda name: name == name.strip())
+
+
+@given(st.lists(st.tuples(NAMES, st.integers(0, 10**9), NAMES), min_size=1, max_size=5), st.integers(34, 120))
+def test_a_table_fits_a_width_and_loses_nothing(rows: list[tuple[str, int, str]], width: int) -> None:
+    table = format_table(["dataset", "pairs looked at", "cameras"], rows, width=width)
+    assert max(map(len, table.splitlines())) <= width
+    letters = "".join(f"{name}{count:,}{cameras}" for name, count, cameras in rows)
+    assert {letter: table.count(letter) for letter in "b_/"} == {
+        letter: letters.count(letter) + "dataset pairs looked at cameras".count(letter) for letter in "b_/"
+    }
+
+
+def test_a_table_without_a_width_has_one_line_for_each_row() -> None:
+    assert len(format_table(["dataset", "robot"], [["a_very_long_name " * 20, "b " * 200]]).splitlines()) == 2
+
+
+def test_quantities_are_to_the_right_and_versions_to_the_left() -> None:
+    table = format_table(["size", "version"], [["1.2 kB", "0.1.0"], ["900 B", "1"], ["-", "-"]])
+    assert table.splitlines() == ["  size  version", "1.2 kB  0.1.0", " 900 B  1", "     -  -"]
+    assert format_table(["robot"], [["2 arms, one table"], ["1 arm"]]).splitlines()[2] == "1 arm"

@@ -137,7 +137,8 @@ def find(location: str, roots: Sequence[str], layout: Mapping[str, Any]) -> LeRo
     for candidate in candidate_paths:
         folder = open_files(candidate)
         if folder.size(INFO) is not None:
-            return _open(folder, dataset_name=location)
+            # The path, relative or absolute, is no part of the description: both open the same dataset.
+            return _open(folder, dataset_name=candidate.rpartition("/")[2])
     if not candidate_paths:
         raise UsageError(f"lerobot:{location}: expected ORG/NAME of the Hub, a path, or a folder below --source")
     parent, _, dataset_name = candidate_paths[0].rstrip("/").rpartition("/")

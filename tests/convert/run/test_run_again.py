@@ -290,6 +290,16 @@ def test_a_changed_registry_entry_is_told_with_the_command_that_applies_it(
     assert tree(output) == tree(complete)
 
 
+def test_another_description_is_no_reason_to_reindex(
+    five_shards: RldsDataset, output: Path, complete: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = arguments(five_shards, output)
+    five_shards.registry(description="In other words.")
+    assert main(command) == 0
+    assert "warning" not in capsys.readouterr().err
+    assert tree(output) == tree(complete)
+
+
 def test_a_split_is_not_added_with_another_registry_entry(
     five_shards: RldsDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

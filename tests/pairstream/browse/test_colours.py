@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
+from pairstream.browse.browsed_root import BrowsedRoot
+from pairstream.browse.static import write_static
 from tests.installed import needs
 from tests.pairstream.browse.running_site import PATIENCE_S, Site
 
@@ -75,3 +78,16 @@ def test_another_open_page_follows(dark_page: Any, site: Site) -> None:
     other.get_by_label("colours").select_option("light")
     dark_page.wait_for_function("colour => getComputedStyle(document.body).backgroundColor === colour", arg=LIGHT)
     expect(dark_page.get_by_label("colours")).to_have_value("light")
+
+
+def test_files_without_a_server_have_the_same_choice(dark_page: Any, tmp_path: Path, frames_root: Path) -> None:
+    opened = BrowsedRoot(frames_root, marks=tmp_path / "marks.json")
+    write_static(opened, tmp_path / "files", episodes=[("bridge", "train", 1)], doctor=False, most_bytes=300_000)
+    dark_page.goto(f"file://{tmp_path}/files/bridge-train-1.html")
+    assert colour_of(dark_page) == DARK
+    dark_page.get_by_label("colours").select_option("light")
+    assert colour_of(dark_page) == LIGHT
+    dark_page.get_by_role("link", name="Overview").click()
+    expect(dark_page.get_by_role("heading", name="Episodes")).to_be_visible()
+    expect(dark_page.get_by_label("colours")).to_have_value("light")
+    assert colour_of(dark_page) == LIGHT

@@ -64,6 +64,7 @@ def test_what_is_no_batch_with_frames_is_refused_with_what_to_do(loader: Loader,
     values: list[tuple[Any, str]] = [
         (stream.samples(frames_root, "bridge")[0], "has no dimension of rows"),
         (encoded.batch_at(0), r"no frames, its keys are .*batch_on_host"),
+        (make_loader(frames_root, "bridge", batch_size=4, frames=None).batch_at(0), "make a loader with frames"),
         (loader, r"show: Loader\(2 datasets.*; expected a batch, such as loader\.batch_at"),
     ]
     for value, message in values:

@@ -181,3 +181,11 @@ def test_an_episode_has_the_frames_of_all_cameras(frames_root: Path) -> None:
     np.testing.assert_array_equal(two_cameras.frames, primary)
     lacking = episode(["primary", "wrist"], "bridge").cameras["frames/wrist"]
     assert (len(lacking.frames), lacking.steps.tolist()) == (0, [])
+
+
+@pytest.mark.parametrize("attribute", ["frames", "frame_steps"])
+def test_an_episode_of_a_loader_without_frames_names_the_remedy(root: Path, attribute: str) -> None:
+    episode = make_loader(root, "arm", batch_size=2, split="train", frames=None).episode("arm", 0)
+    assert (episode.cameras, len(episode.table)) == ({}, 5)
+    with pytest.raises(ArgumentError, match=f"^{attribute}: .* made with frames=None.*; make one without frames=None"):
+        getattr(episode, attribute)

@@ -37,6 +37,15 @@ def test_a_dataset_describes_its_cameras_rate_robot_and_vectors() -> None:
     assert (state["path"], state["dims"], state["names"]) == ("observation.state", 4, ["j0", "j1", "j2", "grip"])
 
 
+def test_a_dataset_describes_itself_alike_by_every_path_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DATA / "demo")
+    locations = ["v3_images", "./v3_images/", "../demo/v3_images", str(DATA / "demo" / "v3_images")]
+    entries = [find_source(location, (), {}).entry for location in locations]
+    entries.append(find_source("demo/v3_images", [str(DATA)], {}).entry)
+    assert all(entry == entries[0] for entry in entries)
+    assert entries[0]["description"] == "LeRobot dataset v3_images, format v3.0."
+
+
 CAMERAS: dict[tuple[str, ...], list[str]] = {
     ("observation.images.top", "observation.images.wrist_left"): ["primary", "wrist"],
     ("observation.images.cam_hand", "observation.images.laptop"): ["wrist", "primary"],
