@@ -62,7 +62,7 @@ test-all: test ## lint and all tests but those of test-slow
 
 # Exit code 5 of pytest: no such test, which is no failure.
 test-slow: $(STAMP) ## kills at random moments, environments made anew: minutes a test
-	$(BIN)/python -m pytest -n $(JOBS) -m slow $(ARGS) || test $$? -eq 5
+	$(BIN)/python -m pytest -n $(JOBS) -o faulthandler_timeout=3700 -m slow $(ARGS) || test $$? -eq 5
 
 # What users install: without the tools of `dev`, TensorFlow for example.
 test-oldest: $(OLDEST)/.installed ## loader, Grain, PyTorch, JAX and PyAV with the oldest versions that pyproject.toml allows

@@ -438,7 +438,7 @@ def test_random_bodies_are_those_of_loops(root: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(1800)
 def test_many_random_bodies_are_those_of_loops(root: Path) -> None:
     counts = compare_all(range(SHORT, SHORT + LONG), root)
     print(f"configurations {SHORT} to {SHORT + LONG - 1}: {dict(counts)}")

@@ -101,7 +101,7 @@ def test_members_with_fewer_frames_and_cameras_are_padded(cameras: Any, roots: P
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(1800)
 def test_many_random_loaders_give_what_loops_over_the_sources_give(roots: Path) -> None:
     print(f"configurations {FIRST} to {FIRST + LONG - 1}")
     counts = compare_all(range(FIRST, FIRST + LONG), roots)

@@ -198,6 +198,7 @@ def test_finalize_names_a_lost_shard(convert: Convert, output: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "case", [pytest.param("shard", marks=pytest.mark.slow), pytest.param("index", marks=pytest.mark.slow), "repaired"]
 )
@@ -216,7 +217,7 @@ def test_killed_anywhere_it_leaves_an_error_or_true_data_and_the_same_command_go
         (broken / FOLDER / (SHARD if case == "shard" else "train/steps.arrow")).unlink()
     locations = (source.root, broken, complete, tmp_path / "copies")
     command = [sys.executable, "-m", "tests.fixtures.faults.kill_points", "kill", *map(str, locations)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= {"shard": 20, "index": 40, "repaired": 40}[case]
 

@@ -102,6 +102,7 @@ def _first_step(rows: list[str], expected: list[list[str]], *, latest: int) -> i
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", _NAMES)
 def test_a_killed_run_resumes_on_other_processes_with_the_same_rows(name: str, oxe_root: Path, tmp_path: Path) -> None:
     recipe = RECIPES[name]
