@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -103,23 +104,19 @@ def _table_lines(cells: Sequence[str], columns: Sequence[_Column], widths: Seque
     ]
 
 
+class _Folding(textwrap.TextWrapper):
+    """Folds at spaces and behind underscores and slashes."""
+
+    wordsep_simple_re = re.compile(r"(\s+|(?<=[_/]))")
+
+
 def _fold(text: str, width: int) -> list[str]:
-    """Return the lines of a text, folded at spaces, and long words behind underscores and slashes, or anywhere.
+    """Return the lines of a text.
 
     >>> _fold("furniture_bench_dataset, sawyer_2", 18)
     ['furniture_bench_', 'dataset, sawyer_2']
     """
-    words = re.findall(r"[^ ]* ?", text)
-    pieces = [piece for word in words for piece in ([word] if len(word) <= width else re.findall(r"[^_/]*[_/]?", word))]
-    lines = [""]
-    for piece in pieces:
-        if len(lines[-1]) + len(piece.rstrip(" ")) > width and lines[-1]:
-            lines.append("")
-        while len(piece.rstrip(" ")) > width > 0:
-            lines[-1], piece = piece[:width], piece[width:]
-            lines.append("")
-        lines[-1] += piece
-    return [line.rstrip(" ") for line in lines]
+    return _Folding(max(width, 1), break_on_hyphens=False).wrap(text) or [""]
 
 
 def count_noun(count: int, noun: str) -> str:
