@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 import numpy as np
 from nicegui import ui
 
+from convert.report import count_noun
 from pairstream.browse.browsed_root import BrowsedRoot, dataset_url
 from pairstream.browse.markup import name_html
 from pairstream.browse.shell import LatestWish, page_frame
@@ -103,7 +104,7 @@ def show(
             if not is_last():
                 return
             num_samples = sum(summary["samples"] for summary in overview.values())
-            steps = f"{-(-num_samples // size):,} steps of {size}"
+            steps = f"{count_noun(-(-num_samples // size), 'step')} of {size}"
             status_label.text = f"{len(overview)} datasets, {num_samples:,} samples an epoch, {steps}"
             content.clear()
             with content:
@@ -122,7 +123,9 @@ def table_html(
     """Return a table of the members with their shares as bars, every text escaped."""
     until, phases = mixture.mixture.until, np.array(mixture.phase_weights)
     shares = [f"share {end}" for end in (*(f"to {step:,}" for step in until), "on")] if until else ["share"]
-    headings = ("dataset", *shares, "samples", f"epochs in {_STEPS:,} steps", "episodes", "left out", "unknown")
+    headings = ("dataset", *shares, "samples", f"epochs in {_STEPS:,} steps", "episodes", "left out")
+    has_unknown = any(any(summary["unknown_episodes"].values()) for summary in overview.values())
+    headings += ("unknown",) * has_unknown
     # Steps of each phase among the first _STEPS.
     phase_lengths = np.diff(np.minimum([0, *until, _STEPS], _STEPS))
     table_rows = []
@@ -147,7 +150,8 @@ def table_html(
         number_cells = bars + "".join(f'<td class="number">{number}</td>' for number in numbers)
         split_html, reasons = f"<span class='faint'>{escape(summary['split'])}</span>", "<br>".join(left_out)
         reasons = reasons or "<span class=faint>nothing</span>"
-        table_rows.append(f"<td>{title} {split_html}</td>{number_cells}<td>{reasons}</td><td>{', '.join(unknown)}</td>")
+        unknown_cell = f"<td>{', '.join(unknown)}</td>" * has_unknown
+        table_rows.append(f"<td>{title} {split_html}</td>{number_cells}<td>{reasons}</td>{unknown_cell}")
     text_columns = ("dataset", "left out", "unknown")
     heading_cells = "".join(f"<th{'' if name in text_columns else ' class=number'}>{name}</th>" for name in headings)
     rows = "".join(f"<tr>{row}</tr>" for row in (heading_cells, *table_rows))
