@@ -132,12 +132,12 @@ def find(location: str, roots: Sequence[str], layout: Mapping[str, Any]) -> LeRo
         dataset = find_dataset(hub_match["name"], hub_match["revision"])
         if dataset.size(INFO) is None:
             raise SourceError(f"{dataset}: has no {INFO}, so it is not a LeRobot dataset")
-        return _open(dataset, dataset_name=hub_match["name"])
+        return _open(dataset, dataset_name=hub_match["name"].rpartition("/")[2])
     candidate_paths = candidates(location, roots)
     for candidate in candidate_paths:
         folder = open_files(candidate)
         if folder.size(INFO) is not None:
-            # The path, relative or absolute, is no part of the description: both open the same dataset.
+            # The description is the same for each path to the dataset, and for its copy on the Hub.
             return _open(folder, dataset_name=candidate.rpartition("/")[2])
     if not candidate_paths:
         raise UsageError(f"lerobot:{location}: expected ORG/NAME of the Hub, a path, or a folder below --source")
@@ -155,7 +155,7 @@ def _open(folder: Folder, *, dataset_name: str) -> LeRobotSource:
         names_note = describe_parquet(folder.path) if isinstance(folder, LocalFolder) else ""
         raise SourceError(f"{path}: has no colour camera, so no frame to convert{names_note}")
     if info.videos and importlib.util.find_spec("av") is None:
-        raise UsageError(missing("av", "lerobot", by=f"lerobot:{dataset_name}"))
+        raise UsageError(missing("av", "lerobot", by=f"lerobot:{path}"))
     metadata_files = read_files(folder, (*episode_files(folder, info), *tasks_file(info)))
     if not (episodes := read_episodes(metadata_files, info, context=path)):
         raise SourceError(no_episodes(folder))
