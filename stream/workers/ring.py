@@ -7,6 +7,7 @@ free again when the last array, view or tensor over it is gone; if the caller ke
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -26,14 +27,12 @@ _REMEDY = "take a smaller batch_size, fewer num_workers or a smaller prefetch"
 class Slot:
     """Shared memory of ``size`` bytes for one batch; its file descriptor ``fd`` also identifies it in its ring.
 
-    ``unlock`` is called before the memory ``map`` is unmapped; it is None if the memory is not page-locked. ``loan`` is
-    the reference to the buffer that is lent, None while the slot is not lent.
+    ``unlock`` is called before the memory ``map`` is unmapped; it is None if the memory is not page-locked.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.unlock: Callable[[], None] | None = None
-        self.loan: _Loan | None = None
         self.fd = -1
         try:
             self.fd = anonymous_file("stream-slot")
@@ -85,6 +84,7 @@ class Ring:
         self.size = size
         self.slots: list[Slot] = []
         self._free: deque[Slot] = deque()
+        self._lent: dict[Slot, _Loan] = {}
         # Loans append themselves, in whichever thread releases a batch last. A Python function in place of the method
         # of the deque would lose a Ctrl-C that comes while it runs: exceptions of such calls are only printed.
         self._returned: deque[_Loan] = deque()
@@ -103,8 +103,8 @@ class Ring:
         # Only one thread takes slots.
         while self._returned:
             slot = self._returned.popleft().slot
-            slot.loan = None
-            self._free.append(slot)
+            if self._lent.pop(slot, None) is not None:
+                self._free.append(slot)
         if self._free:
             return self._free.popleft()
         try:
@@ -118,10 +118,8 @@ class Ring:
 
     def give(self, slot: Slot) -> None:
         """Return a slot to the ring; no array may point into it."""
-        if self._is_closed:
-            slot.close()
-        else:
-            self._free.append(slot)
+        self._free.append(slot)
+        self._close_if_closed()
 
     def lend(self, slot: Slot) -> Any:
         """Return the memory of a slot as a buffer; the slot returns to the ring with the last array over it.
@@ -131,20 +129,29 @@ class Ring:
         # Arrays over this object keep it alive; over a memoryview they would keep only the memory behind it.
         buffer = (ctypes.c_char * slot.size).from_buffer(slot.map)
         buffer.slot = slot  # type: ignore[attr-defined]
-        slot.loan = _Loan(buffer, self._returned.append)
-        slot.loan.slot = slot
+        loan = _Loan(buffer, self._returned.append)
+        loan.slot = slot
+        self._lent[slot] = loan
+        self._close_if_closed()
         return buffer
 
     def close(self) -> None:
         """Close the free slots now, and the others when they return."""
         self._is_closed = True
-        for slot in self._free:
-            slot.close()
-        for loan in [slot.loan for slot in self.slots if slot.loan is not None]:
-            loan.slot.loan = None
-            buffer = loan()
-            if buffer is None:
-                loan.slot.close()
-            else:
-                weakref.finalize(buffer, loan.slot.close).atexit = False
-        self._free.clear()
+        self._close_if_closed()
+
+    def _close_if_closed(self) -> None:
+        # Called after each change of the slots, as another thread may close the ring meanwhile.
+        if not self._is_closed:
+            return
+        with contextlib.suppress(IndexError):
+            while True:
+                self._free.popleft().close()
+        with contextlib.suppress(KeyError):
+            while True:
+                slot, loan = self._lent.popitem()
+                buffer = loan()
+                if buffer is None:
+                    slot.close()
+                else:
+                    weakref.finalize(buffer, slot.close).atexit = False

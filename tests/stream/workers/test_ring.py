@@ -128,7 +128,7 @@ def test_an_array_has_its_slot_and_the_last_of_several_gives_it_back(ring: Ring)
     del kept
 
 
-def test_no_python_runs_while_a_batch_is_let_go_of_as_ctrl_c_would_be_lost_in_it(ring: Ring) -> None:
+def test_no_python_runs_while_a_batch_is_released_as_ctrl_c_would_be_lost_in_it(ring: Ring) -> None:
     array, calls = lend(ring), list[str]()
     sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
     try:
@@ -163,6 +163,16 @@ def test_a_batch_that_is_let_go_of_while_the_ring_closes_leaves_no_file_open(rin
         thread.join()
         batches.clear()
         assert memory_of_slots() <= before
+
+
+def test_a_batch_that_is_lent_after_the_ring_closed_leaves_no_file_open(ring: Ring) -> None:
+    before = memory_of_slots()
+    slot = ring.take()
+    ring.close()
+    array = np.frombuffer(ring.lend(slot), np.uint8)
+    assert not array.any() and memory_of_slots() > before
+    del array
+    assert memory_of_slots() <= before
 
 
 def test_another_process_sees_what_is_written(ring: Ring) -> None:
