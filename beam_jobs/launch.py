@@ -33,11 +33,13 @@ def run_pipeline(
 
     ``progress`` is entered once the runner is ready, while the pipeline runs. Errors of a runner pass through.
     """
+    # A killed run may have left a folder, also if it left nothing to convert.
+    sweep(staging_base(None), prefix=SCRATCH)
+    if not jobs:
+        with progress:
+            return {}
     earlier_children = {child_process.pid for child_process in psutil.Process().children(recursive=True)}
     try:
-        if not jobs:
-            with progress:
-                return {}
         with ExitStack() as exit_stack:
             scratch = exit_stack.enter_context(stage(staging_base(None), prefix=SCRATCH))
             runner, options = exit_stack.enter_context(open_runner(choice, scratch))
@@ -55,7 +57,7 @@ def run_pipeline(
     finally:
         if not choice.is_local:
             _end_children(earlier_children)
-        # A killed run may have left a folder, also if it left nothing to convert, or was killed meanwhile.
+        # Another run may have been killed meanwhile.
         sweep(staging_base(None), prefix=SCRATCH)
 
 

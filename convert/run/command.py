@@ -38,6 +38,7 @@ from convert.run.status import ConversionStatus, empty_split, read_status
 from convert.run.work import find_work
 from convert.storage.object_store import StoreFolder
 from stream.base.arguments import run_command
+from stream.base.errors import StreamError
 from stream.format.manifest import Manifest
 from stream.storage.remote import is_remote, join
 from stream.storage.remote_folder import RemoteFolder
@@ -246,5 +247,6 @@ def _write_manifest(status: ConversionStatus) -> Manifest | None:
         if manifest is not None and conversion.target != conversion.plan.output:
             Journal(conversion.target).adopt(conversion.journal, manifest)
         return manifest
-    finally:
+    except StreamError:
         conversion.journal.remove_stale()
+        raise
