@@ -260,12 +260,13 @@ class Report:
         has_labels = any(dataset.to_json()["labels"] for dataset in self.datasets)
         for dataset in self.datasets:
             row = {name: value for name, value in dataset.to_json().items() if name != "path"}
-            counts = [count_noun(row.pop(f"{severity}s"), severity) for severity in SEVERITIES]
+            counts = {severity: row.pop(f"{severity}s") for severity in SEVERITIES}
             row |= {name: ", ".join(row[name]) or "-" for name in ("splits", "labels")}
             row |= {"bytes": human_bytes(row["bytes"])}
             if not has_labels:
                 del row["labels"]
-            table_rows.append(row | {"findings": ", ".join(count for count in counts if count[:2] != "0 ") or "-"})
+            found = [count_noun(count, severity) for severity, count in counts.items() if count]
+            table_rows.append(row | {"findings": ", ".join(found) or "-"})
         return [column.replace("_", " ") for column in table_rows[0]], [list(row.values()) for row in table_rows]
 
     def summary(self) -> str:
