@@ -391,7 +391,7 @@ def reindex_hint(
 ) -> str | None:
     """Return one sentence with the remedy if a dataset was converted with another registry entry, else None.
 
-    Another ``description`` is no reason: no column and no statistic follows from it.
+    A new ``description`` needs no reindex, as no column or statistic depends on it.
 
     Args:
         old_entry: Registry entry in the manifest.

@@ -70,7 +70,7 @@ async def show(root: BrowsedRoot, doctor: Doctor, name: str, split: str, *, stat
             content.clear()
             page.tab = tab_name
             page.remember()
-            # A tab that is left before it is built goes on in a column that is no longer shown.
+            # A visitor may leave a tab before it is complete: the rest goes into a column that is no longer shown.
             with content, ui.column().classes("w-full"):
                 await page.build()
 
