@@ -18,10 +18,11 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 
 from beam_jobs.graph import build_graph
 from beam_jobs.options import choose_runner, temporary_files_in
+from bench.measure.ports import free_port
 from convert.errors import EXIT_FAILED, UsageError
 from tests.fixtures.command import run, start, tree, wait_until
 from tests.fixtures.datasets.rlds_dataset import RldsDataset
-from tests.fixtures.same_conversion import arguments, assert_complete, free_port
+from tests.fixtures.same_conversion import arguments, assert_complete
 
 _SERVICE = "apache_beam.runners.portability.local_job_service_main"
 _WORKERS = "apache_beam.runners.worker.worker_pool_main"

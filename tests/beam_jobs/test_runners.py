@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from bench.measure.ports import free_port
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE
 from convert.run.command import main
 from tests.fixtures.command import REPOSITORY, TIMEOUT, Command, run, start, tree, wait_until, written
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 from tests.fixtures.faults.gate import STATUSES, Gates
-from tests.fixtures.same_conversion import SHARDS, arguments, assert_complete, free_port, lerobot_arguments
+from tests.fixtures.same_conversion import SHARDS, arguments, assert_complete, lerobot_arguments
 
 SLURM = REPOSITORY / "examples" / "slurm"
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import psutil
 
+from bench.measure.ports import free_port
 from stream import digest
 from tests.fixtures.command import Command, Result, is_alive, start, wait_until
-from tests.fixtures.object_stores import free_port
 
 Batch = Mapping[str, Any]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.measure.ports import free_port
 from convert.errors import EXIT_DAMAGED
 from convert.journal.journal import STATUS
 from convert.run.command import main
@@ -15,7 +16,7 @@ from tests.distributed.training import arguments as arguments_of_training
 from tests.fixtures.command import REPOSITORY, TIMEOUT, run, tree, wait_until, written
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
 from tests.fixtures.faults.gate import STATUSES, Gates
-from tests.fixtures.same_conversion import arguments, free_port
+from tests.fixtures.same_conversion import arguments
 from tests.fixtures.slurm_cluster import NODES, SlurmCluster, missing_requirement, slurm_cluster
 from tests.installed import needs
 

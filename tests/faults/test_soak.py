@@ -12,7 +12,7 @@ import pytest
 from tests.bench.conftest import Refused
 from tests.faults.shared_memory import own_shared_memory
 from tests.faults.soak import RESULT_FILE, differences, format_result, fresh_digests, main
-from tests.fixtures.command import run
+from tests.fixtures.command import run, written
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +28,10 @@ def soak(oxe_root: Path, folder: Path, *options: str) -> dict[str, Any]:
     (folder / "mixture.yaml").write_text(json.dumps({"members": members}))
     data = ("--root", str(oxe_root), "--mixture", str(folder / "mixture.yaml"))
     shared_memory = folder / "shm"
-    shared_memory.mkdir()
     through = own_shared_memory(shared_memory)
     done = run(*data, *size, *options, "--json", module="tests.faults.soak", through=through)
     assert done.code == 0, done.out + done.err
-    assert list(shared_memory.iterdir()) == []
+    assert written(shared_memory, "*") == []
     result: dict[str, Any] = json.loads(done.out)
     assert result["problems"] == [] and result["checked"] > 0
     return result

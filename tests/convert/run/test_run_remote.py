@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.measure.ports import free_port
 from convert.errors import EXIT_DAMAGED, EXIT_FAILED, EXIT_USAGE
 from convert.journal.journal import FOLDER
 from convert.run.command import main
@@ -23,7 +24,6 @@ from tests.fixtures.object_stores import (
     SCHEMES,
     Store,
     environment_of,
-    free_port,
     object_store,
     objects,
     proxy,

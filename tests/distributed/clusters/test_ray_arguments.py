@@ -13,11 +13,11 @@ from threading import Thread
 
 import pytest
 
+from bench.measure.ports import free_port
 from convert.errors import EXIT_USAGE
 from convert.run.command import main
 from tests.fixtures.command import REPOSITORY, run
 from tests.fixtures.datasets.rlds_dataset import RldsDataset, demo_episode, write_dataset
-from tests.fixtures.object_stores import free_port
 from tests.fixtures.same_conversion import arguments
 from tests.installed import needs
 

@@ -19,11 +19,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from bench.measure.ports import free_port
 from stream.base.errors import ArgumentError
 from stream.storage import object_reads, object_stores, remote_folder
 from stream.storage.remote import RemoteError, explain, is_final
 from stream.storage.remote_folder import RemoteFolder
-from tests.fixtures.object_stores import environment_of, free_port, web_server
+from tests.fixtures.object_stores import environment_of, web_server
 
 
 @pytest.fixture(autouse=True)
